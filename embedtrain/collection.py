@@ -1,0 +1,208 @@
+"""A BEIR-layout folder as an object: corpus, queries and qrels; ids are strings, never positions.
+
+corpus.parquet  | corpus.jsonl[.gz] | corpus-00001-of-00004.*     _id, title, text
+queries.parquet | queries.jsonl[.gz]                              _id, text
+qrels/SPLIT.parquet | SPLIT.tsv                                   query-id, corpus-id, score
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from embedtrain import readers
+from embedtrain.artifacts import Input
+from embedtrain.errors import EmbedtrainError, first_three
+
+_SHARD = re.compile(r"^(?P<name>corpus|queries)(-\d+-of-(?P<count>\d+))?$")
+_QRELS_HEADERS = {"query-id", "query_id", "qid", "query"}
+
+Qrels = dict[str, dict[str, float]]
+
+
+def join_title(title: str, text: str) -> str:
+    """The text of a document as every stage sees it: title, one space, text; either may be missing."""
+    return f"{title} {text}" if title and text else title or text
+
+
+class Texts:
+    """Ids and texts of a corpus or of queries, in Arrow memory; a Python string is made when asked for."""
+
+    def __init__(self, ids: Sequence[str], titles: Iterable[str] | None, texts: Iterable[str]) -> None:
+        self.ids = list(ids)
+        self._titles = None if titles is None else pa.array(titles, pa.large_string())
+        self._texts = pa.array(texts, pa.large_string())
+        self.position = {identifier: index for index, identifier in enumerate(self.ids)}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def title(self, index: int) -> str:
+        """The title at a position; empty where there are none."""
+        return "" if self._titles is None else self._titles[index].as_py()
+
+    def body(self, index: int) -> str:
+        """The text at a position, without its title."""
+        return self._texts[index].as_py()
+
+    def text(self, index: int) -> str:
+        """Title and text at a position, joined once (see `join_title`)."""
+        return join_title(self.title(index), self.body(index))
+
+    def texts(self, indices: Iterable[int] | None = None) -> list[str]:
+        """Joined texts at `indices`, or all."""
+        return [self.text(index) for index in (range(len(self)) if indices is None else indices)]
+
+    def by_id(self, identifier: str) -> str:
+        """The joined text of an id."""
+        return self.text(self.position[identifier])
+
+
+class Collection:
+    """A collection folder, opened and checked. Splits are read when asked for.
+
+    Raises EmbedtrainError for a folder that is none, rows that cannot be read, repeated ids.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise EmbedtrainError(f"collection {path} does not exist; make one with: embedtrain harvest")
+        self.path = path
+        self.corpus = self._read("corpus", titles=True)
+        self.queries = self._read("queries", titles=False)
+        if not len(self.corpus):
+            raise EmbedtrainError(f"the corpus of {path} is empty; a collection needs documents")
+        self.splits = sorted(
+            {
+                file.name.removesuffix(ending)
+                for file in (path / "qrels").glob("*")
+                for ending in (".tsv", ".parquet")
+                if file.name.endswith(ending)
+            }
+        )
+
+    def as_input(self) -> Input:
+        """This collection as the input of a stage."""
+        return Input.of("collection", self.path)
+
+    def _files(self, name: str) -> list[Path]:
+        found: list[Path] = []
+        counts = set()
+        for file in sorted(self.path.iterdir()):
+            ending = readers.suffix(file)
+            match = _SHARD.match(file.name.removesuffix(ending)) if ending else None
+            if match and match["name"] == name:
+                found.append(file)
+                counts.add(int(match["count"] or 0))
+        if not found:
+            raise EmbedtrainError(
+                f"{self.path} has no {name}.parquet or {name}.jsonl; a collection in BEIR layout is needed"
+            )
+        if len(counts) > 1 or (counts != {0} and counts != {len(found)}) or (counts == {0} and len(found) > 1):
+            raise EmbedtrainError(
+                f"{self.path} has {len(found)} files for its {name} ({first_three([f.name for f in found])}); "
+                "one file, or all shards of one set, are needed"
+            )
+        return found
+
+    def _read(self, name: str, *, titles: bool) -> Texts:
+        ids: list[str] = []
+        heads: list[str] = []
+        bodies: list[str] = []
+        seen: set[str] = set()
+        repeated: list[str] = []
+        for path in self._files(name):
+            for number, row in readers.rows(path):
+                where = f"{path} line {number}"
+                identifier = readers.as_id(readers.column(row, "_id", path, number), f"{where} column _id")
+                if identifier in seen:
+                    repeated.append(identifier)
+                    continue
+                seen.add(identifier)
+                ids.append(identifier)
+                text = readers.column(row, "text", path, number)
+                bodies.append(readers.as_text(text, f"{where} column text"))
+                if titles:
+                    heads.append(readers.as_text(row.get("title"), f"{where} column title"))
+        if repeated:
+            raise EmbedtrainError(
+                f"{self.path}: {len(repeated)} repeated ids in its {name}: {first_three(repeated)}; "
+                "every id stands once"
+            )
+        return Texts(ids, heads if titles else None, bodies)
+
+    def qrels(self, split: str) -> Qrels:
+        """Judgements of a split: {query id: {document id: grade}}, in file order.
+
+        Raises EmbedtrainError for a split that is not there, a line that cannot be read, ids that are not in the
+        corpus or the queries.
+        """
+        path = next(
+            (f for end in (".parquet", ".tsv") if (f := self.path / "qrels" / (split + end)).is_file()), None
+        )
+        if path is None:
+            raise EmbedtrainError(
+                f"{self.path} has no split {split!r}; its splits are: {', '.join(self.splits) or 'none'}"
+            )
+        qrels: Qrels = {}
+        for number, (query, document, grade) in _judgements(path):
+            judged = qrels.setdefault(query, {})
+            if judged.get(document, grade) != grade:
+                raise EmbedtrainError(
+                    f"{path} line {number} judges query {query} and document {document} a second time, "
+                    "with another grade; keep one"
+                )
+            judged[document] = grade
+        if not qrels:
+            raise EmbedtrainError(f"{path} is empty; a split needs judgements")
+        self._check_ids(path, "queries", "query", list(qrels), self.queries)
+        self._check_ids(path, "corpus", "document", [d for row in qrels.values() for d in row], self.corpus)
+        return qrels
+
+    @staticmethod
+    def _check_ids(path: Path, table: str, noun: str, ids: list[str], known: Texts) -> None:
+        missing = list(dict.fromkeys(identifier for identifier in ids if identifier not in known.position))
+        if missing:
+            raise EmbedtrainError(
+                f"{path}: {len(missing)} {noun} ids are not in the {table}: {first_three(missing)}; "
+                f"add them to the {table} or take their lines out"
+            )
+
+    def positives(self, split: str) -> dict[str, list[str]]:
+        """Documents with a grade above 0, for every query of a split that has one."""
+        found = {q: [d for d, grade in row.items() if grade > 0] for q, row in self.qrels(split).items()}
+        return {query: documents for query, documents in found.items() if documents}
+
+
+def _grade(value: Any, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise EmbedtrainError(f"{where} has the grade {value!r}; a number is needed") from error
+
+
+def _judgements(path: Path) -> Iterable[tuple[int, tuple[str, str, float]]]:
+    if path.suffix == ".parquet":
+        for number, row in readers.rows(path):
+            where = f"{path} row {number}"
+            query = readers.as_id(readers.column(row, "query-id", path, number), f"{where} column query-id")
+            document = readers.as_id(readers.column(row, "corpus-id", path, number), f"{where} column corpus-id")
+            yield number, (query, document, _grade(readers.column(row, "score", path, number), where))
+        return
+    first = True
+    for number, line in readers.lines(path):
+        if not line.strip():
+            continue
+        # BEIR writes tabs and three columns; TREC any blanks and four, the second of no meaning.
+        values = line.split("\t") if "\t" in line else line.split()
+        if first and values[0] in _QRELS_HEADERS:
+            first = False
+            continue
+        first = False
+        where = f"{path} line {number}"
+        if len(values) not in (3, 4):
+            raise EmbedtrainError(f"{where} has {len(values)} columns; query-id, corpus-id and score are needed")
+        query, document, grade = values[0], values[-2], values[-1]
+        yield number, (readers.as_id(query, where), readers.as_id(document, where), _grade(grade, where))

