@@ -157,8 +157,9 @@ class Claim:
         atomic.sweep(out)
         self._existing = read_record(out) if out.exists() else None
         self.up_to_date = not force and self._is_up_to_date()
+        self._created: list[Path] = []
         if not self.up_to_date:
-            atomic.ensure_writable(out)
+            self._created = atomic.ensure_writable(out)
             self._remove_other_workspaces(everything=force)
 
     def _key(self) -> str:
@@ -177,14 +178,27 @@ class Claim:
         wants_file = self.kind in ("mined", "scored")
         if wants_file and self.out.suffix != ".parquet":
             raise UsageError(f"--out {self.out}: a {self.kind} artifact is a file that ends in .parquet")
+        out = self.out.resolve()
         for item in self.inputs:
-            if self.out.exists() and item.path.exists() and self.out.samefile(item.path):
+            source = item.path.resolve()
+            if out == source:
                 raise UsageError(f"--out {self.out} is also the {item.role} that is read; choose another --out")
+            if out.is_relative_to(source) or source.is_relative_to(out):
+                inside = "inside" if out.is_relative_to(source) else "around"
+                raise UsageError(
+                    f"--out {self.out} lies {inside} the {item.role} {item.path} and would change it; "
+                    "choose another --out"
+                )
         if not self.out.exists():
             return
         if wants_file != self.out.is_file():
             raise UsageError(f"--out {self.out} is a {'folder' if wants_file else 'file'}; choose another --out")
-        record = read_record(self.out)
+        try:
+            record = read_record(self.out)
+        except EmbedtrainError as error:
+            raise UsageError(
+                f"--out {self.out} is there and cannot be read; remove it, or choose another --out"
+            ) from error
         occupied = self.out.is_file() or any(self.out.iterdir())
         if record is None and occupied:
             raise UsageError(f"--out {self.out} exists and was not made by embedtrain; choose another --out")
@@ -264,6 +278,10 @@ class Claim:
 
     def _finish(self, record: dict[str, Any]) -> None:
         self._existing = record
+
+    def abandon(self) -> None:
+        """Remove the empty folders that were made for an output that did not come."""
+        atomic.remove_empty(self._created)
 
     def close(self) -> None:
         """Remove what only an unfinished run needs; called once the output stands under its own name."""

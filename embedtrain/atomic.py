@@ -66,17 +66,30 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def ensure_writable(target: Path) -> None:
-    """Create the folder that will hold `target` and prove that it can be written, before any work is done."""
+def ensure_writable(target: Path) -> list[Path]:
+    """Create the folder that will hold `target` and prove that it can be written, before any work is done.
+
+    Returns the folders that were created, outermost first, for `remove_empty`.
+    """
+    created = [folder for folder in reversed(target.parents) if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         probe = _temporary(target, "partial")
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise EmbedtrainError(
-            f"cannot write to {target.parent}: {error.strerror}; choose another --out"
-        ) from error
+        remove_empty(created)
+        blocked = next((folder for folder in target.parents if folder.exists() and not folder.is_dir()), None)
+        why = f"{blocked} is a file" if blocked else error.strerror
+        raise EmbedtrainError(f"cannot write to {target.parent}: {why}; choose another --out") from error
+    return created
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Remove folders that hold nothing, innermost (last) first."""
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -108,17 +121,16 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         for path in temporary.rglob("*"):
             if path.is_file():
                 _sync_file(path)
-        if target.exists():
-            old = _temporary(target, "old")
-            target.rename(old)
-            try:
-                temporary.rename(target)
-            except BaseException:
-                old.rename(target)
-                raise
-            remove(old)
-        else:
+        old = _temporary(target, "old")
+        try:
+            if target.exists():
+                target.rename(old)
             temporary.rename(target)
+        except BaseException:
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
+        remove(old)
         _sync_folder(target.parent)
     except BaseException:
         remove(temporary)

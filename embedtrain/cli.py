@@ -93,8 +93,12 @@ def _run(
 ) -> None:
     claim = make_claim()
     if not claim.up_to_date:
-        with console.progress(quiet) as progress:
-            work(claim, progress)
+        try:
+            with console.progress(quiet) as progress:
+                work(claim, progress)
+        except BaseException:
+            claim.abandon()
+            raise
         claim.close()
     _show(claim, as_json=as_json)
 

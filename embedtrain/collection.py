@@ -5,8 +5,9 @@ queries.parquet | queries.jsonl[.gz]                              _id, text
 qrels/SPLIT.parquet | SPLIT.tsv                                   query-id, corpus-id, score
 """
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,12 @@ from embedtrain.artifacts import Input
 from embedtrain.errors import EmbedtrainError, first_three
 
 _SHARD = re.compile(r"^(?P<name>corpus|queries)(-\d+-of-(?P<count>\d+))?$")
-_QRELS_HEADERS = {"query-id", "query_id", "qid", "query"}
+# What the columns of a qrels file with a header may be called: query, document, grade.
+_QRELS_COLUMNS = (
+    ("query-id", "query_id", "qid", "query"),
+    ("corpus-id", "corpus_id", "docid", "doc-id", "doc_id", "document"),
+    ("score", "grade", "relevance", "rel", "label"),
+)
 
 Qrels = dict[str, dict[str, float]]
 
@@ -60,6 +66,42 @@ class Texts:
         return self.text(self.position[identifier])
 
 
+def table_files(folder: Path, name: str) -> list[Path]:
+    """The file or shards of a folder's `corpus` or `queries`; EmbedtrainError where there is none, or not all."""
+    found: list[Path] = []
+    counts = set()
+    for file in sorted(folder.iterdir()):
+        ending = readers.suffix(file)
+        match = _SHARD.match(file.name.removesuffix(ending)) if ending else None
+        if match and match["name"] == name:
+            found.append(file)
+            counts.add(int(match["count"] or 0))
+    if not found:
+        raise EmbedtrainError(
+            f"{folder} has no {name}.parquet or {name}.jsonl; a collection in BEIR layout is needed"
+        )
+    if len(counts) > 1 or (counts != {0} and counts != {len(found)}) or (counts == {0} and len(found) > 1):
+        raise EmbedtrainError(
+            f"{folder} has {len(found)} files for its {name} ({first_three([f.name for f in found])}); "
+            "one file, or all shards of one set, are needed"
+        )
+    return found
+
+
+def split_files(folder: Path) -> dict[str, Path]:
+    """The qrels file of every split of a folder, by the split's name, sorted; EmbedtrainError for two of a name."""
+    found: dict[str, Path] = {}
+    for file in sorted((folder / "qrels").glob("[!.]*")):
+        if file.suffix not in (".tsv", ".parquet"):
+            continue
+        if file.stem in found:
+            raise EmbedtrainError(
+                f"{folder} has two files for the split {file.stem!r}: {found[file.stem].name}, {file.name}; keep one"
+            )
+        found[file.stem] = file
+    return found
+
+
 class Collection:
     """A collection folder, opened and checked. Splits are read when asked for.
 
@@ -74,38 +116,12 @@ class Collection:
         self.queries = self._read("queries", titles=False)
         if not len(self.corpus):
             raise EmbedtrainError(f"the corpus of {path} is empty; a collection needs documents")
-        self.splits = sorted(
-            {
-                file.name.removesuffix(ending)
-                for file in (path / "qrels").glob("*")
-                for ending in (".tsv", ".parquet")
-                if file.name.endswith(ending)
-            }
-        )
+        self._qrels_files = split_files(path)
+        self.splits = list(self._qrels_files)
 
     def as_input(self) -> Input:
         """This collection as the input of a stage."""
         return Input.of("collection", self.path)
-
-    def _files(self, name: str) -> list[Path]:
-        found: list[Path] = []
-        counts = set()
-        for file in sorted(self.path.iterdir()):
-            ending = readers.suffix(file)
-            match = _SHARD.match(file.name.removesuffix(ending)) if ending else None
-            if match and match["name"] == name:
-                found.append(file)
-                counts.add(int(match["count"] or 0))
-        if not found:
-            raise EmbedtrainError(
-                f"{self.path} has no {name}.parquet or {name}.jsonl; a collection in BEIR layout is needed"
-            )
-        if len(counts) > 1 or (counts != {0} and counts != {len(found)}) or (counts == {0} and len(found) > 1):
-            raise EmbedtrainError(
-                f"{self.path} has {len(found)} files for its {name} ({first_three([f.name for f in found])}); "
-                "one file, or all shards of one set, are needed"
-            )
-        return found
 
     def _read(self, name: str, *, titles: bool) -> Texts:
         ids: list[str] = []
@@ -113,7 +129,7 @@ class Collection:
         bodies: list[str] = []
         seen: set[str] = set()
         repeated: list[str] = []
-        for path in self._files(name):
+        for path in table_files(self.path, name):
             for number, row in readers.rows(path):
                 where = f"{path} line {number}"
                 identifier = readers.as_id(readers.column(row, "_id", path, number), f"{where} column _id")
@@ -139,15 +155,13 @@ class Collection:
         Raises EmbedtrainError for a split that is not there, a line that cannot be read, ids that are not in the
         corpus or the queries.
         """
-        path = next(
-            (f for end in (".parquet", ".tsv") if (f := self.path / "qrels" / (split + end)).is_file()), None
-        )
+        path = self._qrels_files.get(split)
         if path is None:
             raise EmbedtrainError(
                 f"{self.path} has no split {split!r}; its splits are: {', '.join(self.splits) or 'none'}"
             )
         qrels: Qrels = {}
-        for number, (query, document, grade) in _judgements(path):
+        for number, (query, document, grade) in judgements(path):
             judged = qrels.setdefault(query, {})
             if judged.get(document, grade) != grade:
                 raise EmbedtrainError(
@@ -178,12 +192,29 @@ class Collection:
 
 def _grade(value: Any, where: str) -> float:
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise EmbedtrainError(f"{where} has the grade {value!r}; a number is needed") from error
+        grade = float(value)
+    except (TypeError, ValueError):
+        grade = math.nan
+    if not math.isfinite(grade):
+        raise EmbedtrainError(f"{where} has the grade {value!r}; a number is needed")
+    return grade
 
 
-def _judgements(path: Path) -> Iterable[tuple[int, tuple[str, str, float]]]:
+def _header(values: list[str]) -> tuple[int, int, int] | None:
+    # Where query, document and grade stand, if this first line is a header: its grade column holds a name.
+    names = [value.strip().lower() for value in values]
+    if names[0] not in _QRELS_COLUMNS[0] or not any(name in _QRELS_COLUMNS[2] for name in names):
+        return None
+    places = [next((i for i, n in enumerate(names) if n in known), -1) for known in _QRELS_COLUMNS]
+    return None if -1 in places else (places[0], places[1], places[2])
+
+
+def judgements(path: Path) -> Iterator[tuple[int, tuple[str, str, float]]]:
+    """Yield (line or row number, (query id, document id, grade)) of a qrels file, Parquet or text.
+
+    Text is BEIR's (tabs; query-id, corpus-id, score; further columns where a header names them) or TREC's (blanks;
+    four columns, the second of no meaning). Raises EmbedtrainError naming the line that is neither.
+    """
     if path.suffix == ".parquet":
         for number, row in readers.rows(path):
             where = f"{path} row {number}"
@@ -192,17 +223,19 @@ def _judgements(path: Path) -> Iterable[tuple[int, tuple[str, str, float]]]:
             yield number, (query, document, _grade(readers.column(row, "score", path, number), where))
         return
     first = True
+    header: tuple[int, int, int] | None = None
+    width = 0
     for number, line in readers.lines(path):
         if not line.strip():
             continue
-        # BEIR writes tabs and three columns; TREC any blanks and four, the second of no meaning.
         values = line.split("\t") if "\t" in line else line.split()
-        if first and values[0] in _QRELS_HEADERS:
-            first = False
-            continue
-        first = False
+        if first:
+            first, header, width = False, _header(values), len(values)
+            if header is not None:
+                continue
         where = f"{path} line {number}"
-        if len(values) not in (3, 4):
+        if len(values) != width if header else len(values) not in (3, 4):
             raise EmbedtrainError(f"{where} has {len(values)} columns; query-id, corpus-id and score are needed")
-        query, document, grade = values[0], values[-2], values[-1]
+        places = header or (0, len(values) - 2, len(values) - 1)
+        query, document, grade = (values[place] for place in places)
         yield number, (readers.as_id(query, where), readers.as_id(document, where), _grade(grade, where))

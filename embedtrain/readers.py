@@ -9,9 +9,10 @@ import gzip
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from embedtrain.errors import EmbedtrainError
 
@@ -26,7 +27,7 @@ def suffix(path: Path) -> str:
 
 
 def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")  # type: ignore[return-value]
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.name.endswith(".gz") else path.open("rb")
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -47,30 +48,54 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Row]]:
+# A table's own limit on the length of a field (131,072 characters) is shorter than many documents.
+_LONGEST_FIELD = 2**31 - 1
+
+
+def _json_rows(path: Path, dropped: Counter[str]) -> Iterator[tuple[int, Row]]:
     for number, text in lines(path):
         if not text.strip():
+            dropped["blank line"] += 1
             continue
         try:
             row = json.loads(text)
+        except json.JSONDecodeError as error:
+            why = f"{error.msg} at column {error.colno}"
+            raise EmbedtrainError(f"{path} line {number} is not JSON ({why}); mend or remove it") from error
         except (ValueError, RecursionError) as error:
-            raise EmbedtrainError(f"{path} line {number} is not JSON ({error}); mend or remove it") from error
+            raise EmbedtrainError(f"{path} line {number} cannot be read ({error}); mend or remove it") from error
         if not isinstance(row, dict):
             raise EmbedtrainError(f"{path} line {number} is not a JSON object; one object a line is needed")
+        if "\\ud" in text or "\\uD" in text:
+            _refuse_half_characters(row, f"{path} line {number}")
         yield number, row
 
 
-def _delimited_rows(path: Path, delimiter: str) -> Iterator[tuple[int, Row]]:
+def _refuse_half_characters(row: Row, where: str) -> None:
+    # "\ud83d" without its second half is legal JSON and no text: it can be written to no file.
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise EmbedtrainError(f"{where} holds {half}, half of a character; mend or remove it") from error
+
+
+def _delimited_rows(path: Path, delimiter: str, dropped: Counter[str]) -> Iterator[tuple[int, Row]]:
     number = 0
+    csv.field_size_limit(_LONGEST_FIELD)
     try:
         with _open(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, None)
             if header is None:
                 return
+            if len(set(header)) < len(header):
+                twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
+                raise EmbedtrainError(f"{path} has the column {twice[0]!r} twice; rename one")
             for values in reader:
                 number = reader.line_num
                 if not values:
+                    dropped["blank line"] += 1
                     continue
                 if len(values) != len(header):
                     raise EmbedtrainError(
@@ -91,26 +116,29 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=8192):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            # One row group at a time, so that a batch is never larger than what was written at once.
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(batch_size=8192, row_groups=[group]):
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield number, row
     except (OSError, ValueError) as error:
         raise EmbedtrainError(f"{path} is not a whole Parquet file ({error}); make it again") from error
 
 
-def rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Yield (line or row number from 1, row) of a table file; blank lines are passed over.
+def rows(path: Path, dropped: Counter[str] | None = None) -> Iterator[tuple[int, Row]]:
+    """Yield (line or row number from 1, row) of a table file; blank lines are passed over and counted in `dropped`.
 
     Raises EmbedtrainError naming the file and the line where the file cannot be read.
     """
     if not path.is_file():
         raise EmbedtrainError(f"{path} does not exist; check the path")
     kind = suffix(path).removesuffix(".gz")
+    counted = Counter[str]() if dropped is None else dropped
     if kind == ".jsonl":
-        return _json_rows(path)
+        return _json_rows(path, counted)
     if kind in (".csv", ".tsv"):
-        return _delimited_rows(path, "," if kind == ".csv" else "\t")
+        return _delimited_rows(path, "," if kind == ".csv" else "\t", counted)
     if kind == ".parquet":
         return _parquet_rows(path)
     raise EmbedtrainError(f"{path}: files ending in {', '.join(SUFFIXES)} are read; rename or convert it")
