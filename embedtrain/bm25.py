@@ -136,10 +136,10 @@ def _pairs(run: str) -> list[str]:
 class BM25:
     """An index of texts, scored as Lucene does ("accurate" in Kamphuis et al., ECIR 2020, table 1).
 
-    Sum over the query's tokens, repeats included, of idf * tf / (tf + k1 * (1 - b + b * length / mean length)) with
-    idf = ln(1 + (N - n + 0.5) / (n + 0.5)), which is never negative. k1 = 0.9 and b = 0.4 are what Anserini measures
-    BEIR with. `without_tokens` counts documents that hold no token and so can never be found. Raises UsageError for
-    a language that is not known.
+    The sum over the query's tokens, repeats included, of idf * tf / (tf + k1 * (1 - b + b * length / mean length))
+    with idf = ln(1 + (N - n + 0.5) / (n + 0.5)), which is never negative. k1 = 0.9 and b = 0.4 are what Anserini
+    measures BEIR with. `without_tokens` counts documents that hold no token and so can never be found. Raises
+    UsageError for a language that is not known.
     """
 
     def __init__(
