@@ -13,7 +13,7 @@ import bm25s
 import bm25s.stopwords
 import numpy as np
 import Stemmer
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from embedtrain.console import Progress, silent
 from embedtrain.errors import UsageError
@@ -163,9 +163,10 @@ class BM25:
                 documents.append(numbers)
                 positions.append(position)
             if position % 1000 == 999:
-                progress("index", position + 1, len(texts), "")
-        progress("index", len(texts), len(texts), "")
+                progress("index for BM25", position + 1, len(texts), "")
+        progress("index for BM25", len(texts), len(texts), "")
         self.without_tokens = len(texts) - len(documents)
+        self._documents = len(texts)
         self._positions = np.array(positions, dtype=np.int64)
         self._engine: bm25s.BM25 | None = None
         if documents:
@@ -179,13 +180,23 @@ class BM25:
         for number, query in enumerate(queries, start=1):
             found.append(self._search(query, k))
             if number % 100 == 0 or number == len(queries):
-                progress("bm25", number, len(queries), "")
+                progress("search with BM25", number, len(queries), "")
         return Hits([positions for positions, _ in found], [scores for _, scores in found])
 
-    def _search(self, query: str, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def scores(self, query: str, positions: ArrayLike) -> NDArray[np.float32]:
+        """The score of the documents at corpus `positions`; 0 where no token is shared."""
+        everything = np.zeros(self._documents, dtype=np.float32)
+        everything[self._positions] = self._scores(query)
+        return everything[np.asarray(positions, dtype=np.int64)]
+
+    def _scores(self, query: str) -> NDArray[np.float32]:
+        """The score of every document of the index."""
         tokens = [self._vocabulary[token] for token in self.tokenize(query) if token in self._vocabulary]
         if self._engine is None or not tokens:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
-        scores = self._engine.get_scores_from_ids(tokens)
+            return np.zeros(len(self._positions), dtype=np.float32)
+        return self._engine.get_scores_from_ids(tokens)
+
+    def _search(self, query: str, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        scores = self._scores(query)
         hits = np.flatnonzero(scores)
         return self._ties.best(self._ties.keys(scores[hits], self._positions[hits]), k)

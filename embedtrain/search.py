@@ -176,7 +176,7 @@ def dense(
             row, column = np.nonzero(rough >= bar[:, None])
             scores = pair_scores(part, right, row, column, similarity=similarity)
             best[rows] = _merge(best[rows], row, ties.keys(scores, start + column))
-        progress("search", min(start + document_step, len(documents)), len(documents), "")
+        progress("search the vectors", min(start + document_step, len(documents)), len(documents), "")
     best = np.sort(best, axis=1)[:, ::-1]
     return Hits([ties.positions(row) for row in best], [ties.scores(row) for row in best])
 
