@@ -176,7 +176,9 @@ def mine(
     negatives: Negatives = config.MineOptions.negatives,
     max_ratio: Annotated[
         float,
-        typer.Option("--max-ratio", help="Dense candidates above this share of the positive's score go; 0: off."),
+        typer.Option(
+            "--max-ratio", min=0.0, help="Dense candidates above this share of the positive's score go; 0: off."
+        ),
     ] = config.MineOptions.max_ratio or 0.0,
     language: Language = config.MineOptions.language,
     limit: Limit = config.MineOptions.limit,

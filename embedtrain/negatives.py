@@ -56,8 +56,8 @@ def judge(
 
     `positives` are all known positives of the query. `query` and what `text_of` gives for an id are normalised
     texts, or fingerprints of such: equal where these are equal, empty where these are empty. `scores` are those of
-    one dense retriever and `lowest_positive` is the lowest it gives a positive; without them (None: BM25 was alone)
-    or without `max_ratio` no score is looked at.
+    one dense retriever and `lowest_positive` is the lowest it gives a positive. Without scores (BM25 was alone) or
+    without `max_ratio` no score is looked at.
     """
     known = set(positives)
     positive_texts = {text_of(identifier) for identifier in positives}
