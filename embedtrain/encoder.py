@@ -1,0 +1,225 @@
+"""The only file that knows how a bi-encoder is loaded, prompted, batched and saved."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from embedtrain import chunks, console
+from embedtrain.errors import EmbedtrainError
+from embedtrain.models import ModelSource
+from embedtrain.store import VectorStore, text_key
+
+Role = Literal["query", "document"]
+
+# Padded tokens a forward pass: on a CPU what stays in its caches is fastest, a GPU wants more.
+CPU_TOKENS = 2_048
+GPU_TOKENS = 65_536
+
+# Vectors are put on disk this often while encoding, so that a killed run goes on from there.
+SHARD_TEXTS = 1_024
+
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+def token_budget(device: torch.device) -> int:
+    """Padded tokens a forward pass on a device."""
+    return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
+
+
+@contextlib.contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Keep the libraries' own progress bars and load reports off standard error."""
+    from transformers.utils import logging as transformers_logging
+
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    others = logging.getLogger("sentence_transformers")
+    previous = others.level
+    others.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        others.setLevel(previous)
+        transformers_logging.set_verbosity(level)
+
+
+def default_device() -> torch.device:
+    """The GPU where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclasses.dataclass
+class Truncation:
+    """How many texts were longer than the model reads, out of how many."""
+
+    cut: int = 0
+    texts: int = 0
+
+
+class Encoder:
+    """A bi-encoder: texts in, float32 vectors out, the model's own prompts applied exactly once."""
+
+    def __init__(self, model: SentenceTransformer, source: ModelSource) -> None:
+        self.model = model
+        self.source = source
+        self.truncation: dict[str, Truncation] = {"query": Truncation(), "document": Truncation()}
+        self.set_prompts(None, None)
+
+    @classmethod
+    def load(cls, source: ModelSource, device: torch.device | None = None) -> "Encoder":
+        """Load a model folder; a folder that sentence-transformers cannot read is an EmbedtrainError."""
+        try:
+            with quiet_loading():
+                model = SentenceTransformer(
+                    str(source.path), device=str(device or default_device()), local_files_only=True
+                )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise EmbedtrainError(f"model {source.name} cannot be loaded: {reason}") from error
+        model.eval()
+        return cls(model, source)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.model.device
+
+    @property
+    def similarity(self) -> Literal["cosine", "dot"]:
+        """The model's own similarity; distances (euclidean, manhattan) are refused with EmbedtrainError."""
+        name = self.model.similarity_fn_name
+        if name not in ("cosine", "dot"):
+            raise EmbedtrainError(f"model {self.source.name} compares by {name}; cosine and dot are supported")
+        return name
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return int(self.model.get_embedding_dimension() or 0)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a text the model reads."""
+        return int(self.model.max_seq_length or 512)
+
+    def set_prompts(self, query: str | None, document: str | None) -> None:
+        """Give the model other prompts (None: leave as they are); they are saved with it."""
+        prompts = self.model.prompts
+        if query is not None:
+            prompts["query"] = query
+        if document is not None:
+            prompts["document"] = document
+        default = prompts.get(self.model.default_prompt_name or "")
+        named = next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), default)
+        self.prompts: dict[str, str] = {"query": prompts.get("query", default) or "", "document": named or ""}
+
+    def token_lengths(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> np.ndarray:
+        """Tokens of each text with its prompt, cut at the limit; cuts are counted in `truncation`. (n,) int64."""
+        limit = min(max_length or self.max_length, self.max_length)
+        tokenizer = self.model.tokenizer
+        if tokenizer is None:
+            return np.asarray([len(text.split()) for text in texts], dtype=np.int64)
+        prompted = [self.prompts[role] + text for text in texts]
+        with quiet_loading():
+            if hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
+                lengths = [len(item.ids) for item in tokenizer.encode_batch(prompted)]
+            else:
+                lengths = [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]] if texts else []
+        found = np.asarray(lengths, dtype=np.int64)
+        counted = self.truncation[role]
+        counted.texts += len(texts)
+        counted.cut += int((found > limit).sum())
+        return np.minimum(found, limit)
+
+    def forward(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> torch.Tensor:
+        """Vectors (n, d) of one chunk of texts, on the model's device, with gradient where grad mode is on."""
+        limits: dict[str, Any] = {"max_length": max_length} if max_length else {}
+        features = self.model.preprocess(list(texts), prompt=self.prompts[role] or None, task=role, **limits)
+        features = {
+            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
+            for name, value in features.items()
+        }
+        return self.model(features, task=role)["sentence_embedding"]
+
+    def _identity(self, role: Role) -> str:
+        return f"1|{self.source.sha256}|{role}|{self.prompts[role]!r}|{self.max_length}|float32"
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        progress: console.Progress = console.silent,
+        *,
+        stored: bool = True,
+    ) -> np.ndarray:
+        """Vectors (n, d) float32 of texts, in their order; each distinct text is encoded once.
+
+        Vectors come from the store and go to it unless `stored` is False (a model still in training has no
+        identity to keep them under).
+        """
+        store = VectorStore(self._identity(role)) if stored else None
+        keys = [text_key(text) for text in texts]
+        found: dict[bytes, np.ndarray] = {}
+        missing: dict[bytes, str] = {}
+        for key, text in zip(keys, texts, strict=True):
+            vector = store.get(key) if store else None
+            if vector is not None:
+                found[key] = vector
+            elif key not in found:
+                missing[key] = text
+        self._encode_missing(missing, role, found, store, progress)
+        if not keys:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        return np.stack([found[key] for key in keys]).astype(np.float32, copy=False)
+
+    def _encode_missing(
+        self,
+        missing: dict[bytes, str],
+        role: Role,
+        found: dict[bytes, np.ndarray],
+        store: VectorStore | None,
+        progress: console.Progress,
+    ) -> None:
+        if not missing:
+            return
+        keys, texts = list(missing), list(missing.values())
+        lengths = self.token_lengths(texts, role)
+        waiting: list[bytes] = []
+        done = 0
+        what = f"encode {'queries' if role == 'query' else 'documents'} with {self.source.name}"
+
+        def flush() -> None:
+            if store and waiting:
+                store.add(waiting, np.stack([found[key] for key in waiting]))
+            waiting.clear()
+
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                progress(what, 0, len(texts), "")
+                for chunk in chunks.by_length(lengths, token_budget(self.device)):
+                    vectors = self.forward([texts[i] for i in chunk], role).float().cpu().numpy()
+                    for position, vector in zip(chunk, vectors, strict=True):
+                        found[keys[position]] = vector
+                        waiting.append(keys[position])
+                    done += len(chunk)
+                    if len(waiting) >= SHARD_TEXTS:
+                        flush()
+                    progress(what, done, len(texts), "")
+        finally:
+            flush()
+            self.model.train(training)
+
+    def save(self, folder: Path) -> None:
+        """Save in the form that `SentenceTransformer(path)` loads, prompts included, weights as safetensors."""
+        with quiet_loading():
+            self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)

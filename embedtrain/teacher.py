@@ -1,0 +1,176 @@
+"""`train-teacher`: an encoder becomes a cross-encoder that ranks a query's positive above its candidates."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embedtrain import atomic, batching, card, chunks, console, gradcache, loop
+from embedtrain.artifacts import Claim
+from embedtrain.batching import Row
+from embedtrain.collection import Collection
+from embedtrain.config import TrainTeacherOptions
+from embedtrain.encoder import token_budget
+from embedtrain.errors import EmbedtrainError
+from embedtrain.mined import MinedRow, read_mined
+from embedtrain.models import find_model
+from embedtrain.negatives import normalised
+from embedtrain.reranker import Pair, Reranker
+
+
+def listwise(scores: Tensor, present: Tensor) -> Tensor:
+    """Cross-entropy of the positive (column 0) in the softmax over its row. scores, present (B, 1+N) -> (B,)
+
+    The listwise loss of cross-encoder training (Gao et al. 2021, "Rethink Training of BERT Rerankers", eq. 4).
+    """
+    targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
+    return torch.nn.functional.cross_entropy(
+        scores.masked_fill(~present, float("-inf")), targets, reduction="none"
+    )
+
+
+class _Steps:
+    """Turns a step number into gradients of the listwise loss over a batch of rows."""
+
+    def __init__(
+        self, reranker: Reranker, collection: Collection, rows: list[Row], options: TrainTeacherOptions
+    ) -> None:
+        self._reranker = reranker
+        self._collection = collection
+        self._rows = rows
+        self._options = options
+        self._texts: dict[str, int] = {}
+        settings = reranker.model.config
+        self._graph_tokens = loop.graph_tokens(
+            getattr(settings, "hidden_size", None) or 768,
+            getattr(settings, "num_hidden_layers", None) or 12,
+            reranker.device,
+        )
+        self.per_epoch = batching.steps_per_epoch(len(rows), options.batch_size)
+
+    def _group(self, document: str) -> int:
+        text = normalised(self._collection.corpus.by_id(document))
+        return self._texts.setdefault(text, len(self._texts))
+
+    def __call__(self, epoch: int, step: int, backward: Any) -> tuple[Tensor, dict[str, float]]:
+        options = self._options
+        members = batching.epoch_order(len(self._rows), options.batch_size, options.seed, epoch)[step]
+        batch = batching.make_batch(
+            self._rows,
+            members,
+            negatives=options.negatives,
+            seed=options.seed,
+            epoch=epoch,
+            group=self._group,
+        )
+        pairs: list[Pair] = []
+        for row, query in enumerate(batch.queries):
+            text = self._collection.queries.by_id(query)
+            for column in np.flatnonzero(batch.present[row]):
+                document = batch.documents[batch.columns[row, column]]
+                pairs.append((text, self._collection.corpus.by_id(document)))
+        lengths = np.minimum(self._reranker.token_lengths(pairs), self._reranker.max_length)
+        cut = chunks.by_length(lengths, token_budget(self._reranker.device))
+        present = torch.from_numpy(batch.present).to(self._reranker.device)
+
+        def loss(outputs: list[Tensor]) -> Tensor:
+            order = torch.from_numpy(np.concatenate(cut)).to(outputs[0].device)
+            values = torch.cat(outputs)[torch.argsort(order)]
+            scores = torch.zeros(present.shape, dtype=values.dtype, device=values.device)
+            return listwise(scores.masked_scatter(present, values), present).mean()
+
+        value = gradcache.step(
+            lambda places: self._reranker.forward([pairs[i] for i in places]),
+            cut,
+            loss,
+            device=self._reranker.device,
+            cached=int(lengths.sum()) > self._graph_tokens,
+            backward=backward,
+        )
+        return value, {"rows": len(members), "tokens": int(lengths.sum())}
+
+
+def _reciprocal_rank(scores: np.ndarray) -> float:
+    """1 / rank of item 0 by score, ties against it."""
+    return 1.0 / (1 + int((scores[1:] >= scores[0]).sum()))
+
+
+def _judge(
+    reranker: Reranker, collection: Collection, rows: list[MinedRow], progress: console.Progress
+) -> dict[str, float]:
+    """How the teacher and the retriever place the first positive among the usable candidates of held-out rows."""
+    by_teacher, by_retriever = [], []
+    pairs: list[Pair] = []
+    sizes = []
+    for row in rows:
+        usable = [
+            (document, rank)
+            for document, rank, why in zip(row.candidate_ids, row.candidate_ranks, row.reason, strict=True)
+            if why in ("selected", "eligible")
+        ]
+        positive = row.positive_ids[0]
+        ranks = dict(zip(row.candidate_ids, row.candidate_ranks, strict=True))
+        # Among these candidates the retriever's order is their fused rank; a positive it missed is behind them all.
+        place = ranks.get(positive, len(row.candidate_ids) + 1)
+        by_retriever.append(1.0 / (1 + sum(rank < place for _, rank in usable)))
+        query = collection.queries.by_id(row.query_id)
+        pairs += [(query, collection.corpus.by_id(document)) for document in [positive, *[d for d, _ in usable]]]
+        sizes.append(1 + len(usable))
+    scores = reranker.score(pairs, progress)
+    for part in np.split(scores, np.cumsum(sizes)[:-1]):
+        by_teacher.append(_reciprocal_rank(part))
+    return {"teacher": round(float(np.mean(by_teacher)), 4), "retriever": round(float(np.mean(by_retriever)), 4)}
+
+
+def train_teacher(
+    claim: Claim,
+    options: TrainTeacherOptions,
+    mined_path: Path,
+    collection_path: Path,
+    model: str,
+    progress: console.Progress,
+) -> None:
+    """Train a cross-encoder on mined rows, measure it on held-out queries, write its folder."""
+    collection = Collection(collection_path)
+    mined = read_mined(mined_path)
+    dropped = {} if options.limit is None else {"over --limit": max(0, len(mined) - options.limit)}
+    usable = [row for row in mined[: options.limit] if row.negatives]
+    dropped["without negatives"] = len(mined[: options.limit]) - len(usable)
+    if len(usable) < 2:
+        raise EmbedtrainError(f"{mined_path} has {len(usable)} rows with negatives; a teacher needs two at least")
+    order = np.random.default_rng([options.seed, len(usable)]).permutation(len(usable))
+    held_out = sorted(order[: round(options.dev_share * len(usable))].tolist())
+    kept = sorted(set(range(len(usable))) - set(held_out))
+    rows = [Row(row.query_id, tuple(row.positive_ids), tuple(row.negatives)) for row in (usable[i] for i in kept)]
+    reranker = Reranker.from_encoder(find_model(model), options.seed, options.max_length)
+    reranker.model.eval()  # no dropout: the fused attention of PyTorch needs that
+    steps = _Steps(reranker, collection, rows, options)
+    curve = loop.run(
+        reranker.model,
+        steps,
+        options,
+        what=claim.stage,
+        steps_per_epoch=steps.per_epoch,
+        workspace=claim.workspace,
+        progress=progress,
+    )
+    summary: dict[str, Any] = {
+        "rows": len(rows),
+        "steps": len(curve.steps),
+        "first_loss": round(curve.first_loss, 6),
+        "last_loss": round(curve.last_loss, 6),
+        "held_out_queries": len(held_out),
+    }
+    if held_out:
+        summary["held_out_mrr"] = _judge(reranker, collection, [usable[i] for i in held_out], progress)
+    with atomic.atomic_folder(claim.out) as folder:
+        reranker.save(folder)
+        curve.write(folder / "metrics.jsonl")
+        (folder / "README.md").write_text(card.model_card(claim, summary), encoding="utf-8")
+        claim.write_folder(folder, rows=len(rows), dropped=_counted(dropped), summary=summary)
+
+
+def _counted(dropped: dict[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in dropped.items() if count}
