@@ -7,7 +7,7 @@ qrels/SPLIT.parquet | SPLIT.tsv                                   query-id, corp
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +89,15 @@ def table_files(folder: Path, name: str) -> list[Path]:
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """The qrels file of every split of a folder, by the split's name, sorted; EmbedtrainError for two of a name."""
+    """The qrels file of every split of a folder, sorted by name; EmbedtrainError for two of the same name."""
     found: dict[str, Path] = {}
     for file in sorted((folder / "qrels").glob("[!.]*")):
         if file.suffix not in (".tsv", ".parquet"):
             continue
         if file.stem in found:
             raise EmbedtrainError(
-                f"{folder} has two files for the split {file.stem!r}: {found[file.stem].name}, {file.name}; keep one"
+                f"{folder} has two files for the split {file.stem!r}: {found[file.stem].name} and {file.name}; "
+                "keep one"
             )
         found[file.stem] = file
     return found
@@ -171,23 +172,24 @@ class Collection:
             judged[document] = grade
         if not qrels:
             raise EmbedtrainError(f"{path} is empty; a split needs judgements")
-        self._check_ids(path, "queries", "query", list(qrels), self.queries)
-        self._check_ids(path, "corpus", "document", [d for row in qrels.values() for d in row], self.corpus)
+        check_ids(path, "queries", "query", list(qrels), self.queries.position)
+        check_ids(path, "corpus", "document", [d for row in qrels.values() for d in row], self.corpus.position)
         return qrels
-
-    @staticmethod
-    def _check_ids(path: Path, table: str, noun: str, ids: list[str], known: Texts) -> None:
-        missing = list(dict.fromkeys(identifier for identifier in ids if identifier not in known.position))
-        if missing:
-            raise EmbedtrainError(
-                f"{path}: {len(missing)} {noun} ids are not in the {table}: {first_three(missing)}; "
-                f"add them to the {table} or take their lines out"
-            )
 
     def positives(self, split: str) -> dict[str, list[str]]:
         """Documents with a grade above 0, for every query of a split that has one."""
         found = {q: [d for d, grade in row.items() if grade > 0] for q, row in self.qrels(split).items()}
         return {query: documents for query, documents in found.items() if documents}
+
+
+def check_ids(path: Path, table: str, noun: str, ids: Iterable[str], known: Container[str]) -> None:
+    """Raise EmbedtrainError with the number and the first three of the ids of a qrels file that are not known."""
+    missing = list(dict.fromkeys(identifier for identifier in ids if identifier not in known))
+    if missing:
+        raise EmbedtrainError(
+            f"{path}: {len(missing)} {noun} ids are not in the {table}: {first_three(missing)}; "
+            f"add them to the {table} or take their lines out"
+        )
 
 
 def _grade(value: Any, where: str) -> float:

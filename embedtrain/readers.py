@@ -127,7 +127,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def rows(path: Path, dropped: Counter[str] | None = None) -> Iterator[tuple[int, Row]]:
-    """Yield (line or row number from 1, row) of a table file; blank lines are passed over and counted in `dropped`.
+    """Yield (line or row number from 1, row) of a table file; blank lines are counted in `dropped`.
 
     Raises EmbedtrainError naming the file and the line where the file cannot be read.
     """
