@@ -50,7 +50,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 training and 15 test claims of SciFact with their abstracts and 40 others; texts cut to 400 characters."""
+    """40 training and 15 test claims of SciFact, their abstracts and 40 others; texts cut to 400 characters."""
     queries = {row["_id"]: row for row in _rows(SCIFACT / "queries.jsonl.gz")}
     corpus = {row["_id"]: row for row in _rows(SCIFACT / "corpus.jsonl.gz")}
     qrels: dict[str, list[tuple[str, str, int]]] = {}
@@ -71,10 +71,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         used_documents[identifier] = None
     return write_collection(
         tmp_path_factory.mktemp("tiny") / "tiny",
-        [
-            {"_id": i, "title": corpus[i]["title"], "text": corpus[i]["text"][:400]}
-            for i in sorted(used_documents)
-        ],
+        [{"_id": i, "title": corpus[i]["title"], "text": corpus[i]["text"][:400]} for i in sorted(used_documents)],
         [{"_id": i, "text": queries[i]["text"]} for i in used_queries],
         qrels,
     )
@@ -83,19 +80,24 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def call(*args: str | Path, cwd: Path, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run `embedtrain ARGS...` as a real process in `cwd`; a fixture wider than a test gives it a cache."""
+    return subprocess.run(
+        [sys.executable, "-m", "embedtrain", *map(str, args)],
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
 @pytest.fixture
 def run_cli(tmp_path: Path) -> RunCli:
     """Run `embedtrain ARGS...` as a real process, in `tmp_path` unless told otherwise."""
 
     def run(*args: str | Path, cwd: Path | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "embedtrain", *map(str, args)],
-            cwd=cwd or tmp_path,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return call(*args, cwd=cwd or tmp_path, **env)
 
     return run

@@ -1,7 +1,8 @@
 """Measures against hand-worked values, the cases of shared/cases.md (K10), pytrec_eval and the obvious loop.
 
-Deliberate breaks that turn a test red: the ideal list made of what was retrieved (test_ideal_...), grade 0 taken as
-relevant (test_grades_at_or_below_zero...), RR not cut at k (test_rr_...), MAP divided by min(k, R) (test_map_...).
+Deliberate breaks that turn a test red: the ideal list made of what was retrieved (test_ideal_list_...), grade 0
+taken as relevant (test_grades_at_or_below_zero_...), RR not cut at k (test_rr_...), MAP divided by min(k, R)
+(test_map_...).
 """
 
 import math
@@ -82,7 +83,7 @@ def test_graded_ndcg_has_linear_gain() -> None:
 
 
 def test_ties_go_by_score_then_id_ascending() -> None:
-    # P69 with the ids ascending (trec_eval: descending): the relevant document comes second behind k, first before n.
+    # P69 with the ids ascending (trec_eval: descending): the relevant one comes second behind k, first before n.
     assert one({"m": 1.0, "k": 1.0}, {"m": 1.0}, "nDCG@10") == pytest.approx(0.6309, abs=5e-5)
     assert one({"m": 1.0, "n": 1.0}, {"m": 1.0}, "nDCG@10") == 1.0
     three = {"x1": 1.0, "y2": 1.0, "z9": 1.0}

@@ -1,8 +1,8 @@
 """Intervals and tests against scipy, hand-worked values and simulations with known truth.
 
-Deliberate breaks that turn a test red: percentiles without the BCa correction (test_bca_...scipy), resampling each
-system on its own instead of by query (test_paired_...), a one-sided count (test_sign_flips_by_hand), the t-test's p
-as it stands for power (test_detectable_difference_...).
+Deliberate breaks that turn a test red: percentiles without the BCa correction (test_bca_ends_...), resampling each
+system on its own instead of by query (test_paired_...), a one-sided count (test_sign_flips_by_hand), a detectable
+difference that forgets the power (test_detectable_difference_...).
 """
 
 import itertools
@@ -151,7 +151,7 @@ def test_exact_and_seeded_sign_flips_meet() -> None:
 
 
 def test_false_alarms_and_power_at_the_detectable_difference() -> None:
-    """1,000 sets of 40 queries: 5 % alarms without a difference, 80 % finds at the detectable one (+- 3 errors)."""
+    """1,000 sets of 40 queries: 5 % alarms without a difference, 80 % finds at the detectable one, +- 3 errors."""
     random = np.random.default_rng(21)
     deviation, count = 0.3, 40
     known = statistics.detectable_difference(deviation * _unit(random.normal(size=count)))

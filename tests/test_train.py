@@ -1,0 +1,220 @@
+"""pretrain, finetune, train-teacher and score-teacher as users run them, and that training learns.
+
+Deliberate breaks that turn a test here red: queries encoded as documents, rows paired with other rows' documents
+(labels shuffled), verdicts not heeded.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import RunCli
+
+from embedtrain import loop, train
+from embedtrain.batching import Row
+from embedtrain.collection import Collection
+from embedtrain.config import FinetuneOptions
+from embedtrain.console import silent
+from embedtrain.encoder import Encoder
+from embedtrain.mined import MinedRow, read_mined
+from embedtrain.models import MINILM, find_model
+from embedtrain.score import verdicts
+
+torch.set_num_threads(1)
+
+
+def accuracy(encoder: Encoder, collection: Collection, rows: list[Row]) -> float:
+    """Share of queries nearer to their document than to any other row's."""
+    queries = encoder.encode([collection.queries.by_id(r.query_id) for r in rows], "query", stored=False)
+    documents = encoder.encode([collection.corpus.by_id(r.positives[0]) for r in rows], "document", stored=False)
+    return float(((queries @ documents.T).argmax(1) == np.arange(len(rows))).mean())
+
+
+def learn(tiny: Path, tmp_path: Path, rows: list[Row], epochs: float) -> tuple[Encoder, loop.Curve, Collection]:
+    collection = Collection(tiny)
+    encoder = Encoder.load(find_model(MINILM), torch.device("cpu"))
+    encoder.model.max_seq_length = 24  # measured on what it was trained on
+    options = FinetuneOptions(
+        batch_size=8, learning_rate=2e-4, epochs=epochs, max_document_length=24, max_query_length=24, warmup=0.0
+    )
+    steps = train._Steps(encoder, collection, rows, options, {"infonce": 1.0}, negatives=0)
+    curve = loop.run(
+        encoder.model,
+        steps,
+        options,
+        what="learn",
+        steps_per_epoch=steps.per_epoch,
+        workspace=tmp_path / "work",
+        progress=silent,
+    )
+    return encoder, curve, collection
+
+
+def test_a_few_pairs_are_learned_by_heart(tiny: Path, tmp_path: Path) -> None:
+    # Queries are paired with wrong documents: only training on these very pairs can bring them together.
+    positives = Collection(tiny).positives("train")
+    owner = {documents[0]: query for query, documents in reversed(positives.items())}
+    documents = list(owner)[:8]
+    queries = [owner[document] for document in documents]
+    rows = [Row(q, (documents[(i + 1) % 8],)) for i, q in enumerate(queries)]
+    encoder, curve, collection = learn(tiny, tmp_path, rows, epochs=25)
+    assert curve.steps[0]["loss"] > 2.0
+    assert curve.last_loss < 0.05
+    assert accuracy(encoder, collection, rows) == 1.0
+
+
+def test_what_the_teacher_dropped_is_no_negative_anywhere() -> None:
+    mined = MinedRow(
+        query_id="q",
+        positive_ids=["p"],
+        positive_scores=[0.9],
+        candidate_ids=["a", "b", "c"],
+        candidate_scores=[0.8, 0.7, 0.6],
+        candidate_ranks=[1, 2, 3],
+        candidate_retrievers=["dense"] * 3,
+        selected=[True, True, False],
+        reason=["selected", "selected", "eligible"],
+        positive_teacher=[2.0],
+        candidate_teacher=[3.0, 1.0, 0.5],
+        verdict=["drop", "keep", "keep"],
+    )
+    row = train._row(mined)
+    assert row.negatives == ("b",)
+    assert row.not_negatives == ("a",)
+    assert row.teacher == {"p": 2.0, "a": 3.0, "b": 1.0, "c": 0.5}
+
+
+def test_verdicts_by_hand() -> None:
+    # The lowest positive has 2.0: what lies above loses its place, what was not selected has none to lose.
+    assert verdicts([2.0, 5.0], [2.5, 2.0, 1.0, 9.0], [True, True, True, False], 0.0) == ["drop"] + ["keep"] * 3
+    assert verdicts([2.0], [1.5, 0.5], [True, True], 1.0) == ["drop", "keep"]
+    # P35: logits may be negative; nothing is made absolute.
+    assert verdicts([-4.0], [-5.0, -3.0], [True, True], 0.0) == ["keep", "drop"]
+
+
+@pytest.fixture(scope="module")
+def story(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """mine, train-teacher, score-teacher, pretrain and finetune on the tiny collection, each through its command."""
+    import os
+    import subprocess
+    import sys
+
+    folder = tmp_path_factory.mktemp("story")
+    short = ["--max-document-length", "48", "--max-query-length", "24", "--quiet"]
+    commands = [
+        ["mine", tiny, "--out", "mined.parquet", "--top-k", "10", "--negatives", "3", "--quiet"],
+        ["train-teacher", "mined.parquet", "--collection", tiny, "--out", "teacher", "--epochs", "0.5"]
+        + ["--max-length", "64", "--quiet"],
+        ["score-teacher", "mined.parquet", "--collection", tiny, "--teacher", "teacher", "--out", "scored.parquet"]
+        + ["--max-length", "64", "--quiet"],
+        ["pretrain", tiny, "--out", "pretrained", "--batch-size", "16", *short],
+        ["finetune", "scored.parquet", "--collection", tiny, "--model", "pretrained", "--out", "tuned"]
+        + ["--epochs", "1", "--batch-size", "16", *short],
+    ]
+    env = {**os.environ, "EMBEDTRAIN_CACHE": str(folder / "cache")}
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "embedtrain", *map(str, command)],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+    return folder
+
+
+def test_scored_artifact_holds_raw_scores_of_every_candidate(story: Path) -> None:
+    mined, scored = read_mined(story / "mined.parquet"), read_mined(story / "scored.parquet")
+    assert [row.query_id for row in mined] == [row.query_id for row in scored]
+    for before, after in zip(mined, scored, strict=True):
+        assert before.candidate_ids == after.candidate_ids
+        assert after.positive_teacher is not None
+        assert after.candidate_teacher is not None
+        assert len(after.candidate_teacher) == len(after.candidate_ids)
+        assert after.verdict == verdicts(after.positive_teacher, after.candidate_teacher, after.selected, 0.0)
+
+
+def test_teacher_loads_plainly_and_scores_the_same(story: Path, tiny: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    collection = Collection(tiny)
+    row = read_mined(story / "scored.parquet")[0]
+    teacher = CrossEncoder(str(story / "teacher"), max_length=64)
+    query = collection.queries.by_id(row.query_id)
+    pairs = [(query, collection.corpus.by_id(document)) for document in row.candidate_ids]
+    assert np.abs(teacher.predict(pairs) - np.asarray(row.candidate_teacher)).max() < 1e-4
+
+
+def test_tuned_model_loads_plainly_and_knows_its_ancestry(story: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    plain = SentenceTransformer(str(story / "tuned"))
+    ours = Encoder.load(find_model(str(story / "tuned")), torch.device("cpu"))
+    texts = ["a claim about cells", "another claim"]
+    assert np.abs(plain.encode_query(texts) - ours.encode(texts, "query", stored=False)).max() < 1e-6
+    record = json.loads((story / "tuned" / "embedtrain.json").read_text("utf-8"))
+    assert record["summary"]["loss"] == "infonce:0.2,kl:1"
+    stages = {parent["stage"] for parent in record["ancestry"].values()}
+    assert stages == {"mine", "train-teacher", "score-teacher", "pretrain"}
+    steps = [json.loads(line) for line in (story / "tuned" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert len(steps) == record["summary"]["steps"]
+    assert {"loss", "infonce", "kl", "gradient_norm"} <= steps[0].keys()
+    assert not list(story.glob(".*work*"))
+
+
+def test_training_again_gives_the_same_bytes_whatever_the_hash_seed(
+    story: Path, tiny: Path, tmp_path: Path, run_cli: RunCli
+) -> None:
+    def again(number: str) -> bytes:
+        out = tmp_path / number / "tuned"
+        done = run_cli(
+            *("finetune", "scored.parquet", "--collection", tiny, "--model", "pretrained", "--out", out),
+            *("--epochs", "1", "--batch-size", "16", "--max-document-length", "48", "--max-query-length", "24"),
+            cwd=story,
+            PYTHONHASHSEED=number,
+        )
+        assert done.returncode == 0, done.stderr
+        files = sorted(p for p in out.rglob("*") if p.is_file())
+        return b"".join(p.relative_to(out).as_posix().encode() + p.read_bytes() for p in files)
+
+    first = story / "tuned"
+    files = sorted(p for p in first.rglob("*") if p.is_file())
+    expected = b"".join(p.relative_to(first).as_posix().encode() + p.read_bytes() for p in files)
+    assert again("1") == expected
+    assert again("2") == expected
+
+
+def test_distillation_needs_scores_and_an_encoder_is_no_teacher(
+    story: Path, tiny: Path, tmp_path: Path, run_cli: RunCli
+) -> None:
+    mined = story / "mined.parquet"
+    done = run_cli("finetune", mined, "--collection", tiny, "--out", tmp_path / "out", "--loss", "kl")
+    assert done.returncode == 1
+    assert "embedtrain score-teacher" in done.stderr
+    done = run_cli(
+        *("score-teacher", mined, "--collection", tiny, "--teacher", MINILM, "--out", tmp_path / "scored.parquet")
+    )
+    assert done.returncode == 1
+    assert "no cross-encoder" in done.stderr
+    assert "embedtrain train-teacher" in done.stderr
+    done = run_cli("finetune", mined, "--collection", tiny, "--out", tmp_path / "out", "--loss", "bogus")
+    assert done.returncode == 2
+    assert [p.name for p in tmp_path.iterdir()] == []
+
+
+def test_a_second_run_is_up_to_date_and_force_does_it_again(story: Path, tiny: Path, run_cli: RunCli) -> None:
+    command = ["pretrain", tiny, "--out", "pretrained", "--batch-size", "16"]
+    command += ["--max-document-length", "48", "--max-query-length", "24", "--quiet"]
+    before = (story / "pretrained" / "model.safetensors").stat().st_mtime_ns
+    done = run_cli(*command, cwd=story)
+    assert done.returncode == 0, done.stderr
+    assert "up to date" in done.stdout
+    assert (story / "pretrained" / "model.safetensors").stat().st_mtime_ns == before
+    done = run_cli(*command, "--json", "--force", cwd=story)
+    assert json.loads(done.stdout)["up_to_date"] is False
+    assert (story / "pretrained" / "model.safetensors").stat().st_mtime_ns != before
