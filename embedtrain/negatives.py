@@ -24,19 +24,26 @@ REASONS = (
     ABOVE_MAX_RATIO,
 )
 
+# Format characters: zero-width blanks and joiners, soft hyphens, marks of direction, tags.
+_INVISIBLE = frozenset(
+    chr(point) for point in (*range(0x20000), *range(0xE0000, 0xE0080)) if unicodedata.category(chr(point)) == "Cf"
+)
+
 
 def normalised(text: str) -> str:
     """A text as it is compared with others: NFKC, case folded, invisible signs gone, white space collapsed."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join("".join(c for c in folded if unicodedata.category(c) != "Cf").split())
+    text = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    for sign in _INVISIBLE.intersection(text):
+        text = text.replace(sign, "")
+    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def ratio_threshold(positive_score: float, max_ratio: float) -> float:
     """The highest score a negative may have beside a positive.
 
-    For a score above 0 it is `max_ratio * positive_score` (TopK-PercPos of NV-Retriever, Moreira et al. 2024,
-    section 3.2). That product lies above a negative score, so the distance is taken from its size:
-    s - (1 - max_ratio) * |s|, which is the same above 0 and falls with `max_ratio` everywhere.
+    For a score above 0 it is `max_ratio * positive_score` (TopK-PercPos in NV-Retriever, Moreira et al. 2024). For
+    one below 0 that product would lie above the positive itself, so the distance is taken from the size of the
+    score: s - (1 - max_ratio) * |s|, which is the same above 0 and falls with `max_ratio` everywhere.
     """
     return positive_score - (1.0 - max_ratio) * abs(positive_score)
 
