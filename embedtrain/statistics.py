@@ -132,8 +132,8 @@ def randomization_p(differences: np.ndarray, resamples: int, seed: int) -> float
 def detectable_difference(differences: np.ndarray, level: float = LEVEL, power: float = POWER) -> float | None:
     """The smallest true mean difference that the paired t-test finds with `power`.
 
-    The deviation is the one measured here; the power of the two-sided test comes from the noncentral t (Cohen 1988,
-    chapter 2) and is solved for the difference.
+    The deviation is the one measured here; the power of the two-sided test comes from the noncentral t
+    distribution (Cohen 1988, chapter 2) and is solved for the difference.
     """
     count = len(differences)
     if count < 2 or not _spread(differences):
