@@ -259,8 +259,8 @@ def summarise(rows: Sequence[MinedRow], found: Found, options: MineOptions) -> d
         )
     if short:
         notes.append(
-            f"{len(short):,} queries have fewer than {options.negatives} negatives, {selected.count(0):,} of them "
-            "none; nothing was filled up; a larger --top-k finds more"
+            f"queries with fewer than {options.negatives} negatives: {len(short):,}, without any: "
+            f"{selected.count(0):,}; nothing was filled up; a larger --top-k finds more"
         )
     blind = found.facts.get("queries_without_tokens", 0)
     if blind > len(rows) / 100:

@@ -132,8 +132,9 @@ def dense(
     """The k nearest documents of every query, exactly: queries (n, d), documents (m, d) of any float type.
 
     `similarity` is "cosine" (both sides are divided by their lengths here) or "dot" (taken as they are). `block`
-    is how many queries and documents are looked at together: memory is about 16 bytes times their product, plus
-    8 bytes a hit, and the result does not depend on it. Raises EmbedtrainError for vectors with NaN.
+    is how many queries and documents are looked at together; the result does not depend on it. Memory is about
+    6 bytes times their product (60 in a block where everything ties) and 20 bytes a hit. Raises EmbedtrainError for
+    vectors with NaN.
 
     A float32 matrix product nominates: every document within its rounding error of the k-th best so far. Each of
     these is scored again on its own in float64 (`pair_scores`), and only those scores are compared and reported.

@@ -232,7 +232,7 @@ def test_zero_vectors_have_cosine_zero() -> None:
 
 def test_nan_is_refused() -> None:
     good, bad = np.eye(2), np.array([[1.0, 0.0], [np.nan, 0.0]])
-    with pytest.raises(EmbedtrainError, match="1 document vectors hold NaN or infinity .the first at row 1"):
+    with pytest.raises(EmbedtrainError, match=r"1 document vectors hold NaN or infinity \(the first at row 1\)"):
         dense(good, bad, names(2), 1)
     with pytest.raises(EmbedtrainError, match="query vectors hold NaN"):
         dense(bad, good, names(2), 1)

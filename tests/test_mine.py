@@ -1,0 +1,490 @@
+"""Mining on small collections, with worked rows, the cases of shared/cases.md and the real command.
+
+Deliberate breaks that turn a test red: the positive's text searched instead of the query's
+(test_the_query_is_searched_...), BM25 scores given to the ratio rule (test_a_dense_rule_...), only the dense
+window scored (test_what_bm25_alone_saw_...), known positives other than the row's own forgotten.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import RunCli, write_collection
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embedtrain import mine, mined
+from embedtrain.artifacts import Claim, Input
+from embedtrain.collection import Collection
+from embedtrain.config import MineOptions
+from embedtrain.console import silent
+from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.mined import MinedRow
+
+
+class Fake:
+    """An encoder that looks vectors up, and writes down what it was asked for."""
+
+    source = SimpleNamespace(name="fake")
+    prompts = MappingProxyType({"query": "query: ", "document": "passage: "})
+
+    def __init__(self, vectors: dict[str, Sequence[float]], similarity: str = "dot") -> None:
+        self.vectors = vectors
+        self.similarity = similarity
+        self.asked: list[tuple[str, list[str]]] = []
+
+    def encode(self, texts: Sequence[str], role: str, progress: object = None) -> np.ndarray:
+        self.asked.append((role, list(texts)))
+        return np.array([self.vectors[text] for text in texts], dtype=np.float32)
+
+
+def collection(
+    folder: Path, corpus: dict[str, str], queries: dict[str, str], positives: dict[str, list[str]]
+) -> Collection:
+    write_collection(
+        folder,
+        [{"_id": identifier, "text": text} for identifier, text in corpus.items()],
+        [{"_id": identifier, "text": text} for identifier, text in queries.items()],
+        {"train": [(query, document, 1) for query, documents in positives.items() for document in documents]},
+    )
+    return Collection(folder)
+
+
+def run(
+    source: Collection, encoder: Fake | None = None, **values: object
+) -> tuple[list[MinedRow], dict, dict[str, int]]:
+    """Mine in memory: rows, summary, dropped."""
+    if encoder is None:
+        values.setdefault("retrievers", ("bm25",))
+    options = MineOptions(**{"language": "none", **values})
+    queries, dropped = mine.read_queries(source, options.split, options.limit)
+    found = mine.retrieve(source, queries, options, encoder, silent)
+    rows = mine.choose(source, queries, found, options)
+    return rows, mine.summarise(rows, found, options), dropped
+
+
+def negatives(rows: list[MinedRow]) -> dict[str, list[str]]:
+    return {row.query_id: row.negatives for row in rows}
+
+
+def on_a_line(**scores: float) -> dict[str, list[float]]:
+    """Vectors whose dot product with the query's [1, 0] is the score."""
+    return {text: [score, 0.0] for text, score in scores.items()}
+
+
+# --- cases ----------------------------------------------------------------------------------------------------
+
+
+def test_the_text_of_the_positive_is_never_a_negative(tmp_path: Path) -> None:
+    """P03: c2 and c4 say what the positive c1 says."""
+    source = collection(
+        tmp_path / "c",
+        {"c1": "Titan", "c2": "Titan", "c3": "Europa", "c4": " titan "},
+        {"q": "largest moon of Saturn?"},
+        {"q": ["c1"]},
+    )
+    vectors = {"Titan": [1, 0], "Europa": [0.5, 0], " titan ": [1, 0], "largest moon of Saturn?": [1, 0]}
+    (row,), summary, _ = run(source, Fake(vectors), retrievers=("dense",), negatives=2, max_ratio=None)
+    assert row.negatives == ["c3"]
+    assert dict(zip(row.candidate_ids, row.reason, strict=True)) == {
+        "c1": "known positive",
+        "c2": "same text as a positive",
+        "c3": "selected",
+        "c4": "same text as a positive",
+    }
+    assert summary["shortfall"] == {"queries": 1, "negatives": 1}
+
+
+def test_nothing_is_filled_up(tmp_path: Path) -> None:
+    """P04: one other document is there, three are asked for; neither the positive nor a repeat comes in."""
+    source = collection(tmp_path / "c", {"p": "good", "n": "bad"}, {"q": "ask"}, {"q": ["p"]})
+    encoder = Fake({"ask": [1, 0], "good": [0.8, 0], "bad": [0.2, 0]})
+    (row,), summary, _ = run(source, encoder, retrievers=("dense",), negatives=3)
+    assert row.negatives == ["n"]
+    assert summary["shortfall"] == {"queries": 1, "negatives": 2}
+    assert summary["notes"][0].startswith("queries with fewer than 3 negatives: 1, without any: 0;")
+
+
+def test_the_query_is_searched_and_all_its_positives_are_left_out(tmp_path: Path) -> None:
+    """P05: d4 would show that the positive was searched; d1 and d2 are both right."""
+    source = collection(
+        tmp_path / "c",
+        {
+            "d1": "red apple pie recipe",
+            "d2": "apple pie baking time",
+            "d3": "apple phone price",
+            "d4": "bread baking time",
+        },
+        {"q1": "apple pie"},
+        {"q1": ["d1", "d2"]},
+    )
+    (row,), summary, _ = run(source, negatives=1)
+    assert row.negatives == ["d3"]
+    assert "d4" not in row.candidate_ids
+    assert row.positive_ids == ["d1", "d2"]
+    assert summary["positives"] == 2
+
+
+def test_the_share_above_the_ratio_is_said(tmp_path: Path) -> None:
+    """P06: five paraphrases, one near miss: 4 of the 5 other candidates (80 %) go."""
+    scores = {"d1": 0.95, "d2": 0.94, "d3": 0.93, "d4": 0.92, "d5": 0.91, "d6": 0.30}
+    source = collection(tmp_path / "c", {d: f"text {d}" for d in scores}, {"q": "ask"}, {"q": ["d1"]})
+    encoder = Fake({"ask": [1, 0], **on_a_line(**{f"text {d}": score for d, score in scores.items()})})
+    (row,), summary, _ = run(source, encoder, retrievers=("dense",), negatives=2, max_ratio=0.95)
+    assert row.negatives == ["d6"]
+    assert summary["candidates_by_reason"] == {"selected": 1, "known positive": 1, "above max ratio": 4}
+    assert summary["shortfall"] == {"queries": 1, "negatives": 1}
+    assert summary["candidates_above_their_lowest_positive"] == 0
+    assert any(note.startswith("80% of the candidates that are no known positive") for note in summary["notes"])
+
+
+def test_filters_leave_positives_alone(tmp_path: Path) -> None:
+    """P08: every row keeps its positives whatever the ratio."""
+    source = collection(tmp_path / "c", {"p": "pp", "a": "aa", "b": "bb"}, {"q": "ask"}, {"q": ["p"]})
+    encoder = Fake({"ask": [1, 0], **on_a_line(pp=0.9, aa=0.7, bb=0.4)})
+    for ratio in (0.0, 0.5, 0.9, 2.0):
+        (row,), _, _ = run(source, encoder, max_ratio=ratio)
+        assert row.positive_ids == ["p"]
+        assert row.positive_scores == pytest.approx([0.9])
+
+
+def test_k_beyond_the_corpus(tmp_path: Path) -> None:
+    """P09: 3 documents, 100 candidates and 10 negatives asked for; and a corpus of the positive alone."""
+    corpus = {"a": "apple one", "b": "apple two", "c": "apple three"}
+    source = collection(tmp_path / "c", corpus, {"q": "apple"}, {"q": ["a"]})
+    vectors = {"apple": [1, 0], "apple one": [0.9, 0], "apple two": [0.1, 0], "apple three": [0.2, 0]}
+    for encoder in (None, Fake(vectors)):
+        (row,), summary, _ = run(source, encoder, top_k=100, negatives=10)
+        assert sorted(row.negatives) == ["b", "c"]
+        assert summary["shortfall"] == {"queries": 1, "negatives": 8}
+    alone = collection(tmp_path / "alone", {"a": "apple"}, {"q": "apple"}, {"q": ["a"]})
+    (row,), summary, dropped = run(alone, negatives=10)
+    assert row.negatives == []
+    assert summary["shortfall"] == {"queries": 1, "negatives": 10}
+    assert dropped == {}
+
+
+def test_a_query_with_several_positives_is_one_row(tmp_path: Path) -> None:
+    """P10: three positives in, one row with three; the lowest of them sets the threshold."""
+    corpus = {"a": "ta", "b": "tb", "c": "tc", "n": "tn", "m": "tm"}
+    source = collection(tmp_path / "c", corpus, {"q": "ask"}, {"q": ["c", "a", "b"]})
+    encoder = Fake({"ask": [1, 0], **on_a_line(ta=0.9, tb=0.4, tc=0.8, tn=0.5, tm=0.3)})
+    rows, summary, _ = run(source, encoder, retrievers=("dense",), negatives=2, max_ratio=1.0)
+    assert len(rows) == 1
+    assert rows[0].positive_ids == ["c", "a", "b"]
+    assert rows[0].positive_scores == pytest.approx([0.8, 0.9, 0.4])
+    assert rows[0].negatives == ["m"]
+    assert summary["positives"] == 3
+    assert summary["candidates_above_their_lowest_positive"] == 1
+
+
+def test_texts_go_to_the_encoder_bare_and_once(tmp_path: Path) -> None:
+    """P13: the encoder puts the model's prompts on; the artifact says which."""
+    source = collection(tmp_path / "c", {"d": "b"}, {"q": "a"}, {"q": ["d"]})
+    encoder = Fake({"a": [1, 0], "b": [1, 0]})
+    _, summary, _ = run(source, encoder)
+    assert encoder.asked == [("query", ["a"]), ("document", ["b"])]
+    assert summary["model"]["prompts"] == {"query": "query: ", "document": "passage: "}
+
+
+def test_queries_without_tokens_are_counted_and_said(tmp_path: Path) -> None:
+    """P16."""
+    source = collection(
+        tmp_path / "c", {"a": "moon", "b": "sun moon"}, {"q1": "?!", "q2": "moon"}, {"q1": ["a"], "q2": ["a"]}
+    )
+    rows, summary, _ = run(source)
+    assert negatives(rows) == {"q1": [], "q2": ["b"]}
+    assert summary["queries_without_tokens"] == 1
+    assert summary["queries_without_lexical_match"] == 0
+    assert "1 of 2 queries hold no token for BM25 with --language none" in summary["notes"]
+
+
+def test_documents_without_tokens(tmp_path: Path) -> None:
+    """P17: blank and stop-word-only documents are never found by BM25, and blank ones never chosen (P92)."""
+    corpus = {"e": "", "s": "   ", "w": "the of and", "p": "moon", "z": "\u200b", "n": "stars"}
+    source = collection(tmp_path / "c", corpus, {"q": "moon"}, {"q": ["p"]})
+    rows, summary, _ = run(source, language="english")
+    assert rows[0].candidate_ids == ["p"]
+    assert summary["documents_without_tokens"] == 4
+    encoder = Fake({text: [1, index / 10] for index, text in enumerate(corpus.values())})
+    rows, summary, _ = run(source, encoder, retrievers=("dense",), negatives=9, max_ratio=None)
+    assert sorted(rows[0].negatives) == ["n", "w"]
+    assert summary["candidates_by_reason"]["no text"] == 3
+
+
+def test_no_lexical_match_is_no_candidate(tmp_path: Path) -> None:
+    """P18."""
+    corpus = {"a": "foo", "b": "dog", "c": "baz"}
+    source = collection(tmp_path / "c", corpus, {"q": "zzz", "r": "dog"}, {"q": ["a"], "r": ["a"]})
+    rows, summary, _ = run(source, negatives=2)
+    assert [row.candidate_ids for row in rows] == [[], ["b"]]
+    assert summary["queries_without_lexical_match"] == 1
+    assert summary["queries_without_their_positive_in_the_window"] == 2
+
+
+def test_blank_queries_and_positives_are_dropped_and_counted(tmp_path: Path) -> None:
+    """P92."""
+    source = collection(
+        tmp_path / "c",
+        {"d1": "", "d2": "   ", "d3": "\u200b", "d4": "real", "d5": "other"},
+        {"q": "ask", "q2": "real", "q3": " ", "q4": "both"},
+        {"q": ["d1"], "q2": ["d4"], "q3": ["d4"], "q4": ["d2", "d5"]},
+    )
+    rows, _, dropped = run(source)
+    assert [(row.query_id, row.positive_ids) for row in rows] == [("q2", ["d4"]), ("q4", ["d5"])]
+    assert dropped == {
+        "positive without text": 2,
+        "query whose positives have no text": 1,
+        "query without text": 1,
+    }
+
+
+def test_grades_at_or_below_zero_are_no_positives(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    texts = [{"_id": "a", "text": "red fox"}, {"_id": "b", "text": "red dog"}]
+    queries = [{"_id": "q", "text": "red"}, {"_id": "r", "text": "fox"}]
+    write_collection(folder, texts, queries, {"train": [("q", "a", 2), ("q", "b", 0), ("r", "b", -1)]})
+    rows, _, dropped = run(Collection(folder))
+    assert [(row.positive_ids, row.negatives) for row in rows] == [(["a"], ["b"])]
+    assert dropped == {"query without a positive": 1}
+
+
+def test_ids_are_texts(tmp_path: Path) -> None:
+    """P83, P84: 007 and 7 are two documents, and ties go by id as text."""
+    corpus = {"7": "cat one", "007": "cat two", "1e5": "cat six", "p": "cat"}
+    source = collection(tmp_path / "c", corpus, {"7": "cat"}, {"7": ["p"]})
+    (row,), _, _ = run(source)
+    assert row.candidate_ids == ["p", "007", "1e5", "7"]
+    assert row.reason == ["known positive", "selected", "selected", "the query itself"]
+
+
+# --- retrievers -----------------------------------------------------------------------------------------------
+
+
+def test_union_of_two_windows_in_fused_order(tmp_path: Path) -> None:
+    corpus = {"a": "sun", "b": "sun moon", "c": "moon", "d": "star"}
+    source = collection(tmp_path / "c", corpus, {"q": "sun"}, {"q": ["d"]})
+    encoder = Fake({"sun": [1, 0], "sun moon": [0.3, 0], "moon": [0.5, 0], "star": [0.9, 0]})
+    (row,), summary, _ = run(source, encoder, top_k=2, negatives=1, max_ratio=None)
+    # BM25: a, b. Dense: a (1.0), d (0.9). Fused: a, then b and d level (1/62), by id.
+    assert row.candidate_ids == ["a", "b", "d"]
+    assert row.candidate_ranks == [1, 2, 3]
+    assert row.candidate_retrievers == ["bm25+dense", "bm25", "dense"]
+    assert row.candidate_scores == pytest.approx([1.0, 0.3, 0.9])
+    assert row.positive_scores == pytest.approx([0.9])
+    assert row.reason == ["same text as the query", "selected", "known positive"]
+    assert summary["queries_without_their_positive_in_the_window"] == 0
+
+
+def test_what_bm25_alone_saw_is_judged_by_its_dense_score(tmp_path: Path) -> None:
+    corpus = {"a": "sun wind", "b": "sun", "c": "other", "p": "answer"}
+    source = collection(tmp_path / "c", corpus, {"q": "sun light"}, {"q": ["p"]})
+    encoder = Fake(
+        {"sun light": [1, 0], "sun wind": [0.79, 0], "sun": [0.1, 0], "other": [0.2, 0], "answer": [0.8, 0]}
+    )
+    (row,), _, _ = run(source, encoder, top_k=2, max_ratio=0.95)
+    by_id = dict(zip(row.candidate_ids, zip(row.candidate_retrievers, row.reason, strict=True), strict=True))
+    assert by_id == {
+        "p": ("dense", "known positive"),
+        "a": ("bm25+dense", "above max ratio"),
+        "b": ("bm25", "selected"),
+    }
+
+
+def test_a_dense_rule_never_reads_a_bm25_score(tmp_path: Path) -> None:
+    # BM25 likes b better than the positive; the ratio is off, and that is said.
+    corpus = {"p": "sun and wind and rain", "b": "sun", "c": "sun sun wind"}
+    source = collection(tmp_path / "c", corpus, {"q": "sun wind"}, {"q": ["p"]})
+    (row,), summary, _ = run(source, max_ratio=0.5)
+    assert set(row.negatives) == {"b", "c"}
+    assert all(score > 0 for score in [*row.positive_scores, *row.candidate_scores])
+    assert summary["notes"] == [
+        "the rule --max-ratio 0.5 was off: it reads dense scores, and BM25 was alone",
+        "queries with fewer than 7 negatives: 1, without any: 0; nothing was filled up; a larger --top-k finds more",
+    ]
+
+
+def test_ratio_below_zero(tmp_path: Path) -> None:
+    corpus = {"p": "pp", "a": "aa", "b": "bb"}
+    source = collection(tmp_path / "c", corpus, {"q": "ask"}, {"q": ["p"]})
+    encoder = Fake({"ask": [1, 0], **on_a_line(pp=-0.5, aa=-0.51, bb=-0.6)})
+    (row,), summary, _ = run(source, encoder, retrievers=("dense",), max_ratio=0.95)
+    assert row.reason == ["known positive", "above max ratio", "selected"]
+    assert summary["candidates_above_their_lowest_positive"] == 0
+
+
+# --- properties -----------------------------------------------------------------------------------------------
+
+VECTOR = st.tuples(st.integers(-3, 3), st.integers(-3, 3))
+WORD = st.lists(st.sampled_from(["aa", "bb", "cc", "dd"]), min_size=1, max_size=3).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_properties(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """No positive selected, nothing lost, order of the corpus and other queries without influence."""
+    texts = data.draw(st.lists(WORD, min_size=1, max_size=8))
+    corpus = {f"d{number}": text for number, text in enumerate(texts)}
+    questions = data.draw(st.lists(WORD, min_size=1, max_size=3))
+    queries = {f"q{number}": text for number, text in enumerate(questions)}
+    some = st.lists(st.sampled_from(list(corpus)), min_size=1, max_size=2, unique=True)
+    positives = {query: data.draw(some) for query in queries}
+    encoder = Fake({text: data.draw(VECTOR) for text in {*texts, *questions}}, "cosine")
+    ratio = data.draw(st.sampled_from([None, 0.5, 0.95]))
+    settings_ = {"top_k": data.draw(st.integers(1, 9)), "negatives": data.draw(st.integers(0, 5))}
+    folder = tmp_path_factory.mktemp("property")
+
+    rows, summary, _ = run(
+        collection(folder / "a", corpus, queries, positives), encoder, max_ratio=ratio, **settings_
+    )
+    for row in rows:
+        assert not set(row.negatives) & set(positives[row.query_id])
+        assert not {corpus[i] for i in row.negatives} & {corpus[i] for i in positives[row.query_id]}
+        assert len(row.negatives) == sum(row.selected) <= settings_["negatives"]
+        assert len(set(row.candidate_ids)) == len(row.candidate_ids) == len(row.reason)
+    assert sum(summary["candidates_by_reason"].values()) == summary["candidates"]
+
+    order = data.draw(st.permutations(list(corpus)))
+    shuffled = collection(folder / "b", {i: corpus[i] for i in order}, queries, positives)
+    assert run(shuffled, encoder, max_ratio=ratio, **settings_)[0] == rows
+
+    fewer = dict(list(queries.items())[:-1])
+    if fewer:
+        smaller = collection(folder / "c", corpus, queries, {query: positives[query] for query in fewer})
+        assert run(smaller, encoder, max_ratio=ratio, **settings_)[0] == rows[:-1]
+        assert (
+            run(Collection(folder / "a"), encoder, max_ratio=ratio, limit=len(fewer), **settings_)[0] == rows[:-1]
+        )
+
+    free = {"selected", "eligible"}
+    tighter = run(Collection(folder / "a"), encoder, max_ratio=0.4, **settings_)[0]
+    for small, large in zip(tighter, rows, strict=True):
+        assert small.candidate_ids == large.candidate_ids
+        for one, other in zip(small.reason, large.reason, strict=True):
+            assert other in free or one not in free
+
+
+# --- the artifact ---------------------------------------------------------------------------------------------
+
+
+def test_artifact_has_the_schema_and_reads_back(tmp_path: Path) -> None:
+    source = collection(
+        tmp_path / "c", {"a": "sun", "b": "sun moon"}, {"q": "sun", "r": "x"}, {"q": ["a"], "r": ["b"]}
+    )
+    options = MineOptions(retrievers=("bm25",), language="none")
+    claim = Claim(
+        tmp_path / "mined.parquet",
+        kind="mined",
+        stage="mine",
+        options=options,
+        inputs=[Input.of("collection", source.path)],
+    )
+    mine.mine(claim, options, source.path, None, silent)
+    assert pq.read_schema(claim.out).remove_metadata().equals(mined.MINED)
+    rows = mined.read_mined(claim.out)
+    assert rows == run(source)[0]
+    assert rows[1].candidate_ids == []
+    assert claim.record["rows"] == 2
+    assert claim.record["summary"]["negatives"] == 1
+
+
+def test_scored_rows_read_back_and_verdicts_count(tmp_path: Path) -> None:
+    row = MinedRow(
+        "q",
+        ["p"],
+        [0.5],
+        ["a", "b", "c", "d"],
+        [0.25, 0.5, 0.125, 0.0],
+        [4, 1, 3, 2],
+        ["dense"] * 4,
+        [True, True, True, False],
+        ["selected", "selected", "selected", "eligible"],
+        [1.0],
+        [0.5, 2.0, 0.25, 3.0],
+        ["keep", "drop", "keep", "keep"],
+    )
+    assert row.negatives == ["c", "a"]
+    claim = Claim(tmp_path / "s.parquet", kind="scored", stage="score-teacher", options=MineOptions(), inputs=[])
+    claim.write_table(mined.to_table([row], "scored"), dropped={}, summary={})
+    assert mined.read_mined(claim.out) == [row]
+    promoted = MinedRow(**{**vars(row), "verdict": ["promote", "keep", "keep", "keep"]})
+    assert promoted.negatives == ["b", "c"]
+
+
+def test_rows_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    broken = MinedRow("q", ["p"], [0.5], ["a"], [0.25, 0.5], [1], ["dense"], [True], ["selected"])
+    claim = Claim(tmp_path / "m.parquet", kind="mined", stage="mine", options=MineOptions(), inputs=[])
+    claim.write_table(mined.to_table([broken], "mined"), dropped={}, summary={})
+    with pytest.raises(EmbedtrainError, match=r"m\.parquet: the lists of query q differ in length"):
+        mined.read_mined(claim.out)
+    with pytest.raises(EmbedtrainError, match="does not exist; make a mined artifact with"):
+        mined.read_mined(tmp_path / "none.parquet")
+
+
+def test_errors(tmp_path: Path) -> None:
+    source = collection(tmp_path / "c", {"a": "sun"}, {"q": "sun"}, {"q": ["a"]})
+    with pytest.raises(EmbedtrainError, match="no split 'dev'; its splits are: train"):
+        run(source, split="dev")
+    with pytest.raises(UsageError, match="--language klingon"):
+        run(source, language="klingon")
+    blank = collection(tmp_path / "blank", {"a": "sun"}, {"q": ""}, {"q": ["a"]})
+    with pytest.raises(EmbedtrainError, match="no query with text and a positive with text"):
+        run(blank)
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def test_command_gives_the_same_bytes_twice_and_knows_when_it_is_done(
+    tiny: Path, tmp_path: Path, run_cli: RunCli
+) -> None:
+    for name, seed in (("one", "1"), ("two", "2")):
+        cache = str(tmp_path / f"cache-{name}")
+        done = run_cli(
+            "mine", tiny, "--out", f"{name}.parquet", "--limit", "20", EMBEDTRAIN_CACHE=cache, PYTHONHASHSEED=seed
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"mine: {name}.parquet")
+        assert "candidates by reason" in done.stdout
+        assert "search with BM25 20/20" in done.stderr
+    one, two = tmp_path / "one.parquet", tmp_path / "two.parquet"
+    assert one.read_bytes() == two.read_bytes()
+    rows = mined.read_mined(one)
+    train = Collection(tiny).positives("train")
+    assert [row.query_id for row in rows] == list(train)[:20]
+    for row in rows:
+        assert row.positive_ids == train[row.query_id]
+        assert len(row.negatives) == 7
+        assert not set(row.negatives) & set(row.positive_ids)
+        assert set(row.candidate_retrievers) <= {"bm25", "dense", "bm25+dense"}
+        assert all(-1 <= score <= 1 for score in row.candidate_scores)
+    # Claims and abstracts: the model must put the right abstract among the best few of 77 nearly always.
+    ranks = [
+        min(r for i, r in zip(row.candidate_ids, row.candidate_ranks, strict=True) if i in row.positive_ids)
+        for row in rows
+    ]
+    assert np.median(ranks) == 1
+
+    again = run_cli("mine", tiny, "--out", "one.parquet", "--limit", "20", "--json")
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["up_to_date"] is True
+    assert json.loads(again.stdout)["queries"] == 20
+
+
+def test_command_refuses_and_leaves_nothing_behind(tiny: Path, tmp_path: Path, run_cli: RunCli) -> None:
+    for arguments, code, sentence in (
+        (["--split", "dev"], 1, "has no split 'dev'; its splits are: test, train"),
+        (["--retriever", "elastic"], 2, "--retriever elastic: bm25 and dense are the retrievers"),
+        (["--language", "klingon"], 2, "--language klingon: the languages are"),
+    ):
+        base = [] if "--retriever" in arguments else ["--retriever", "bm25"]
+        done = run_cli("mine", tiny, "--out", "m.parquet", *base, *arguments)
+        assert done.returncode == code, done.stderr
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+        assert list(tmp_path.iterdir()) == []
