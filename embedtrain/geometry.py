@@ -169,8 +169,9 @@ class Contrast:
         rest, rows = pool[list(sample)], np.asarray(sample)
         reached, beaten, areas = [], [], []
         for row, wanted in zip(asked, positives, strict=True):
-            close = pool[list(wanted)] @ row
-            far = (rest @ row)[~np.isin(rows, list(wanted))]
+            # Differences below the precision of float32 vectors are ties, not wins.
+            close = np.round(pool[list(wanted)] @ row, 7)
+            far = np.round((rest @ row)[~np.isin(rows, list(wanted))], 7)
             reached.append(close)
             beaten.append(far)
             if len(far):
