@@ -119,9 +119,7 @@ def test_a_folder_whose_files_changed_is_not_up_to_date(tmp_path: Path, source: 
     assert not folder_claim(out, source).up_to_date
 
 
-def test_the_wrong_kind_is_refused_with_the_command_that_makes_the_right_one(
-    tmp_path: Path, source: Path
-) -> None:
+def test_the_wrong_kind_is_refused_with_the_command_that_makes_the_right_one(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "mined.parquet"
     make_table(out, source)
     with pytest.raises(
@@ -209,9 +207,7 @@ def test_ancestry_is_handed_on(tmp_path: Path, source: Path) -> None:
     assert kinds == {"mined", "collection"}
 
 
-def test_inputs_are_found_again_by_content(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_are_found_again_by_content(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_table(tmp_path / "mined.parquet", Path("source"))
     record = artifacts.require_kind(tmp_path / "mined.parquet", "mined")

@@ -38,9 +38,14 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 def test_a_file_that_fails_leaves_the_old_one(tmp_path: Path, error: type[BaseException]) -> None:
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(error), atomic.atomic_file(target) as temporary:
-        temporary.write_text("half")
-        raise error
+
+    def fail() -> None:
+        with atomic.atomic_file(target) as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert target.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 
@@ -60,9 +65,14 @@ def test_a_folder_that_fails_leaves_the_old_one(tmp_path: Path, error: type[Base
     target = tmp_path / "out"
     target.mkdir()
     (target / "old.txt").write_text("old")
-    with pytest.raises(error), atomic.atomic_folder(target) as temporary:
-        (temporary / "half.txt").write_text("half")
-        raise error
+
+    def fail() -> None:
+        with atomic.atomic_folder(target) as temporary:
+            (temporary / "half.txt").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
     assert names(target) == ["old.txt"]
     assert names(tmp_path) == ["out"]
 

@@ -106,7 +106,10 @@ def test_ids_with_blanks_stay_whole_between_tabs(tmp_path: Path) -> None:
         ("q1\td1\t1\nq1\td1\t2\n", r"test\.tsv line 2 judges query q1 and document d1 a second time"),
         ("query-id\tcorpus-id\tscore\n", r"test\.tsv is empty; a split needs judgements"),
         ("q1\tdX\t1\nq1\tdY\t1\nq1\td1\t1\n", r"2 document ids are not in the corpus: dX, dY;"),
-        ("".join(f"q1\tx{n}\t1\n" for n in range(5)), r"5 document ids are not in the corpus: x0, x1, x2, \.\.\.;"),
+        (
+            "".join(f"q1\tx{n}\t1\n" for n in range(5)),
+            r"5 document ids are not in the corpus: x0, x1, x2, \.\.\.;",
+        ),
         ("q9\td1\t1\n", r"1 query ids are not in the queries: q9;"),
     ],
 )

@@ -37,7 +37,9 @@ def test_a_folder_is_identified_by_what_is_in_it(tmp_path: Path, monkeypatch: py
     assert find_model(str(one)).as_input("teacher").role == "teacher"
 
 
-@pytest.mark.parametrize("weights", ["pytorch_model.bin", "0_Transformer/model.safetensors", "model-1.safetensors"])
+@pytest.mark.parametrize(
+    "weights", ["pytorch_model.bin", "0_Transformer/model.safetensors", "model-1.safetensors"]
+)
 def test_weights_are_known_by_their_names(tmp_path: Path, weights: str) -> None:
     (tmp_path / "m" / weights).parent.mkdir(parents=True)
     (tmp_path / "m" / weights).write_bytes(b"w")

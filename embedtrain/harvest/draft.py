@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,16 +63,21 @@ def query_id(text: str) -> str:
     return _hashed("q", query_key(text))
 
 
-def without_copy(query: str, text: str) -> str:
-    """A document's text without the query where it starts with it as a heading or a sentence of its own.
+def without_copy(queries: Iterable[str], text: str) -> str:
+    """A document's text without its queries where it starts with one as a heading or a sentence of its own.
 
     Learning to find "Layout: a layout is ..." for the query "layout" is learning to copy.
     """
-    start, words = text.lstrip(), query.rstrip(" .:!?")
-    if not words or query_key(start[: len(words)]) != query_key(words):
-        return text
-    after = _AFTER_COPY.match(start, len(words))
-    return start[after.end() :] if after else text
+    copies = [words for query in queries if (words := query.strip().rstrip(" .:!?"))]
+    cut = True
+    while cut:  # once more after each cut: a heading may stand there twice
+        cut = False
+        for words in copies:
+            start = text.lstrip()
+            after = _AFTER_COPY.match(start, len(words))
+            if after and query_key(start[: len(words)]) == query_key(words):
+                text, cut = start[after.end() :], True
+    return text
 
 
 @dataclass

@@ -181,9 +181,7 @@ def add_page(name: str, page: Page, draft: Draft) -> None:
         if section.headings:
             pairs.append((heading_query(page.title, section.headings), "heading"))
         pairs = [(query, source) for query, source in pairs if not is_blank(query)]
-        text = section.text
-        for query in (*section.headings[-1:], *(query for query, _ in pairs)):
-            text = without_copy(query, text)
+        text = without_copy([*section.headings[-1:], *(query for query, _ in pairs)], section.text)
         if is_blank(text):
             if section.headings:
                 draft.dropped["heading without a text"] += 1

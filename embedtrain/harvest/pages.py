@@ -82,7 +82,8 @@ def read_pages(source: Path, dropped: Counter[str]) -> list[tuple[str, bytes]]:
             EOFError,
             RuntimeError,
         ) as error:
-            raise EmbedtrainError(f"{source} is not a whole archive ({error}); fetch or make it again") from error
+            why = str(error).partition("\n")[0].rstrip(":")
+            raise EmbedtrainError(f"{source} is not a whole archive ({why}); fetch or make it again") from error
     else:
         pages = [(source.name, source.read_bytes())] if is_page(source.name) else []
     if not pages:

@@ -27,7 +27,7 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
             if is_blank(title):
                 draft.dropped["document without a title"] += 1
                 continue
-            body = without_copy(title, text)
+            body = without_copy([title], text)
             if is_blank(body):
                 draft.dropped["document without a text"] += 1
                 continue
