@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Query:
-    """A query with its positives in file order; `known` holds those that were left out as well."""
+    """A query with its positives in file order.
+
+    `known` are all documents known to be right: blank ones, and those of other queries with the same text, too.
+    """
 
     id: str
     text: str
@@ -77,23 +80,30 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
 
     Blank texts teach nothing: a blank query is left out, a blank positive too, and a query without another one.
     """
+    qrels = collection.qrels(split)
+    fingerprints = {identifier: fingerprint(collection.queries.by_id(identifier)) for identifier in qrels}
+    known: dict[str, set[str]] = {}
+    for identifier, judged in qrels.items():
+        right = known.setdefault(fingerprints[identifier], set())
+        right.update(document for document, grade in judged.items() if grade > 0)
     queries: list[Query] = []
     dropped: Counter[str] = Counter()
-    for identifier, judged in collection.qrels(split).items():
+    for identifier, judged in qrels.items():
         if limit is not None and len(queries) == limit:
             break
-        known = [document for document, grade in judged.items() if grade > 0]
-        positives = [document for document in known if negatives.normalised(collection.corpus.by_id(document))]
-        text = collection.queries.by_id(identifier)
-        if not known:
+        named = [document for document, grade in judged.items() if grade > 0]
+        positives = [document for document in named if fingerprint(collection.corpus.by_id(document))]
+        if not named:
             dropped["query without a positive"] += 1
-        elif not negatives.normalised(text):
+        elif not fingerprints[identifier]:
             dropped["query without text"] += 1
         else:
-            if len(positives) < len(known):
-                dropped["positive without text"] += len(known) - len(positives)
+            if len(positives) < len(named):
+                dropped["positive without text"] += len(named) - len(positives)
             if positives:
-                queries.append(Query(identifier, text, positives, frozenset(known)))
+                right = known[fingerprints[identifier]]
+                text = collection.queries.by_id(identifier)
+                queries.append(Query(identifier, text, positives, frozenset(right)))
             else:
                 dropped["query whose positives have no text"] += 1
     if not queries:

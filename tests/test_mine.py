@@ -110,7 +110,7 @@ def test_nothing_is_filled_up(tmp_path: Path) -> None:
 
 
 def test_the_query_is_searched_and_all_its_positives_are_left_out(tmp_path: Path) -> None:
-    """P05: d4 would show that the positive was searched; d1 and d2 are both right."""
+    """P05: d4 would show that a positive was searched; d1 and d2 are both right, under one query id or two."""
     source = collection(
         tmp_path / "c",
         {
@@ -119,14 +119,14 @@ def test_the_query_is_searched_and_all_its_positives_are_left_out(tmp_path: Path
             "d3": "apple phone price",
             "d4": "bread baking time",
         },
-        {"q1": "apple pie"},
-        {"q1": ["d1", "d2"]},
+        {"q0": "apple pie", "q1": "apple pie", "q2": "Apple  pie"},
+        {"q0": ["d2", "d1"], "q1": ["d1"], "q2": ["d2"]},
     )
-    (row,), summary, _ = run(source, negatives=1)
-    assert row.negatives == ["d3"]
-    assert "d4" not in row.candidate_ids
-    assert row.positive_ids == ["d1", "d2"]
-    assert summary["positives"] == 2
+    rows, summary, _ = run(source, negatives=1)
+    assert negatives(rows) == {"q0": ["d3"], "q1": ["d3"], "q2": ["d3"]}
+    assert [row.positive_ids for row in rows] == [["d2", "d1"], ["d1"], ["d2"]]
+    assert all("d4" not in row.candidate_ids for row in rows)
+    assert summary["positives"] == 4
 
 
 def test_the_share_above_the_ratio_is_said(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_properties(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
     """No positive selected, nothing lost, order of the corpus and other queries without influence."""
     texts = data.draw(st.lists(WORD, min_size=1, max_size=8))
     corpus = {f"d{number}": text for number, text in enumerate(texts)}
-    questions = data.draw(st.lists(WORD, min_size=1, max_size=3))
+    questions = data.draw(st.lists(WORD, min_size=1, max_size=3, unique=True))
     queries = {f"q{number}": text for number, text in enumerate(questions)}
     some = st.lists(st.sampled_from(list(corpus)), min_size=1, max_size=2, unique=True)
     positives = {query: data.draw(some) for query in queries}
