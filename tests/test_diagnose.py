@@ -1,0 +1,258 @@
+"""The sample, the numbers of a space, and the command on a real collection with a real model.
+
+Breaks that turn a test red: a positive left out of what is encoded, a draw that depends on hash order, an empty
+document in the sample.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import RunCli, write_collection
+from safetensors.numpy import load_file, save_file
+from test_report import assert_self_contained
+
+from embedtrain import artifacts, diagnose, geometry
+from embedtrain.artifacts import Claim, Input
+from embedtrain.collection import Collection
+from embedtrain.config import DiagnoseOptions, EvalOptions
+from embedtrain.errors import EmbedtrainError
+from embedtrain.models import MINILM, find_model
+
+SCRIPT = "<script>alert('x')</script>"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Collection:
+    documents = [{"_id": f"d{i}", "title": "", "text": f"text {i}"} for i in range(30)]
+    documents[4] = {"_id": "d4", "title": "", "text": "  "}
+    queries = [{"_id": f"q{i}", "text": f"query {i}"} for i in range(8)]
+    judged = [("q0", "d0", 1), ("q0", "d9", 2), ("q1", "d1", 1), ("q1", "d2", 0), ("q2", "d2", 0), ("q3", "d4", 1)]
+    judged += [("q4", "d29", 1), ("q5", "d28", 1)]
+    return Collection(write_collection(tmp_path / "small", documents, queries, {"test": judged}))
+
+
+def test_everything_is_drawn_where_there_is_room(small: Collection) -> None:
+    probe = diagnose.draw(small, DiagnoseOptions(sample=100))
+    assert len(probe.documents) == 29, "the empty one is left out"
+    assert probe.sample == list(range(29))
+    assert probe.queries == ["q0", "q1", "q4", "q5"]
+    positives = [[small.corpus.ids[probe.documents[row]] for row in rows] for rows in probe.positives]
+    assert positives == [["d0", "d9"], ["d1"], ["d29"], ["d28"]]
+    assert probe.pairs == 5
+    # q2 has grade 0 only; q3 only the empty document.
+    assert probe.dropped == {
+        "empty documents": 1,
+        "queries without a positive": 1,
+        "queries whose positives are empty": 1,
+    }
+
+
+def test_positives_are_encoded_even_outside_the_sample(small: Collection) -> None:
+    probe = diagnose.draw(small, DiagnoseOptions(sample=10))
+    assert len(probe.sample) == 10
+    assert probe.dropped["documents not in the sample"] == 19
+    ids = {small.corpus.ids[position] for position in probe.documents}
+    assert ids >= {"d0", "d9", "d1", "d29", "d28"}
+    assert len(probe.documents) <= 15
+    assert probe.documents == sorted(set(probe.documents))
+
+
+def test_the_draw_is_seeded(small: Collection) -> None:
+    first, again, other = (diagnose.draw(small, DiagnoseOptions(sample=10, seed=seed)) for seed in (1, 1, 2))
+    assert first == again
+    assert [first.documents[row] for row in first.sample] != [other.documents[row] for row in other.sample]
+
+
+def test_limit_counts_queries(small: Collection) -> None:
+    probe = diagnose.draw(small, DiagnoseOptions(sample=100, limit=2))
+    assert probe.queries == ["q0", "q1"]
+    assert probe.dropped["queries beyond --limit"] == 3
+
+
+def test_a_split_without_positives(tmp_path: Path) -> None:
+    documents = [{"_id": str(i), "text": "text"} for i in range(5)]
+    judged = {"test": [("q", "0", 0)]}
+    folder = write_collection(tmp_path / "none", documents, [{"_id": "q", "text": "query"}], judged)
+    with pytest.raises(EmbedtrainError, match="no query with a positive; choose another --split"):
+        diagnose.draw(Collection(folder), DiagnoseOptions())
+
+
+def test_too_few_documents(tmp_path: Path) -> None:
+    documents = [{"_id": str(i), "text": "text" if i < 2 else ""} for i in range(5)]
+    judged = {"test": [("q", "0", 1)]}
+    folder = write_collection(tmp_path / "few", documents, [{"_id": "q", "text": "query"}], judged)
+    with pytest.raises(EmbedtrainError, match="2 documents with text"):
+        diagnose.draw(Collection(folder), DiagnoseOptions())
+
+
+def test_numbers_of_a_space(small: Collection) -> None:
+    probe = diagnose.draw(small, DiagnoseOptions(sample=12))
+    random = np.random.default_rng(0)
+    queries = random.standard_normal((len(probe.queries), 16)).astype(np.float32)
+    documents = random.standard_normal((len(probe.documents), 16)).astype(np.float32)
+    space = diagnose.look("m", queries, documents, probe, seed=0)
+    pairs = [(q, row) for q, rows in enumerate(probe.positives) for row in rows]
+    assert space.alignment == pytest.approx(
+        geometry.alignment([queries[q] for q, _ in pairs], [documents[d] for _, d in pairs])
+    )
+    assert space.contrast.positive == pytest.approx(
+        1 - np.array([geometry.alignment([queries[q]], [documents[d]]) / 2 for q, d in pairs]), abs=1e-6
+    )
+    sample = documents[probe.sample]
+    assert space.uniformity == pytest.approx(geometry.uniformity(sample))
+    assert space.cosine.count == 12 * 11 // 2
+    assert (space.documents, space.dimension, space.directions) == (12, 16, 11)
+    assert len(space.spectrum.variances) == 11
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# The command, on a real collection with a real model and one whose last layer was shaken a little.
+
+
+def shaken(folder: Path) -> Path:
+    """A copy of the packaged model with noise in its last layer: another model of the same form."""
+    shutil.copytree(find_model(MINILM).path, folder)
+    weights = load_file(folder / "model.safetensors")
+    random = np.random.default_rng(0)
+    for name in sorted(weights):
+        if "layer.5." in name and weights[name].ndim == 2:
+            weights[name] += 0.01 * random.standard_normal(weights[name].shape, dtype=np.float32)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def evaluation(folder: Path, collection: Path) -> Path:
+    """An evaluation as `eval` writes it, with a system whose name is trouble."""
+    systems = {
+        "BM25": {"nDCG@10": {"mean": 0.68, "low": 0.63, "high": 0.72}, "Recall@100": {"mean": 0.9}, "about": {}},
+        SCRIPT: {"nDCG@10": {"mean": 0.7, "low": None, "high": None}, "about": {"mean": "x"}},
+    }
+    table = {"columns": ["system", "nDCG@10 [95 %]"], "rows": [["BM25", "0.68"], [SCRIPT, "0.70"]]}
+    claim = Claim(
+        folder,
+        kind="evaluation",
+        stage="eval",
+        options=EvalOptions(bm25=True),
+        inputs=[Input.of("collection", collection)],
+    )
+    folder.mkdir()
+    claim.write_folder(folder, rows=15, dropped={}, summary={"systems": systems, "table": table, "notes": ["so"]})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
+    """A folder with a collection whose text is trouble, two models' worth of input, and an evaluation."""
+    folder = tmp_path_factory.mktemp("diagnose")
+    shutil.copytree(tiny, folder / "collection")
+    for name, row in (
+        ("corpus", {"_id": SCRIPT, "title": SCRIPT, "text": SCRIPT}),
+        ("queries", {"_id": SCRIPT, "text": SCRIPT}),
+    ):
+        with (folder / "collection" / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    with (folder / "collection" / "qrels" / "test.tsv").open("a", encoding="utf-8") as file:
+        file.write(f"{SCRIPT}\t{SCRIPT}\t1\n")
+    shaken(folder / "tuned")
+    evaluation(folder / "evaluation", folder / "collection")
+    return folder
+
+
+COMMAND = ["diagnose", "tuned", "--collection", "collection", "--against", MINILM, "--eval", "evaluation"]
+COMMAND += ["--sample", "25", "--out", "report"]
+
+
+def test_the_command(work: Path, run_cli: RunCli) -> None:
+    done = run_cli(*COMMAND, cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert "verdict" in done.stdout
+    assert "random-pair cosine" in done.stdout
+    assert sorted(path.name for path in (work / "report").iterdir()) == [
+        "diagnose.json",
+        "embedtrain.json",
+        "report.html",
+    ]
+    html = (work / "report" / "report.html").read_text("utf-8")
+    page = assert_self_contained(html)
+    assert len(page.named("svg")) == 3
+    assert "<script" not in html
+    assert SCRIPT in page.text, "names of systems are shown as they are"
+    for text in ("tuned", MINILM, "by eval: bm25 yes, seed 0", "--against", "documents not in the sample"):
+        assert text in page.text
+    numbers = json.loads((work / "report" / "diagnose.json").read_text("utf-8"))
+    _check_numbers(numbers)
+    record = artifacts.require_kind(work / "report", "report")
+    assert record["rows"] == 25
+    assert record["summary"]["report"] == "report.html"
+    assert record["summary"]["table"]["columns"] == ["measure", "base", "model", "reference", "verdict"]
+    assert [item["role"] for item in record["inputs"]] == ["collection", "model", "base", "evaluation"]
+    assert str(work) not in html + json.dumps(record), "no path of this machine"
+
+
+def _check_numbers(numbers: dict[str, Any]) -> None:
+    assert numbers["verdict"] in ("healthy", "watch"), numbers["sentence"]
+    assert {measure["key"] for measure in numbers["measures"]} == {
+        "separation",
+        "alignment",
+        "random_cosine",
+        "uniformity",
+        "components_95",
+        "first_component",
+        "rank_me",
+        "participation_ratio",
+    }
+    assert all(measure["base"] is not None and measure["sentence"] for measure in numbers["measures"])
+    base = numbers["base"]
+    assert base["separation"] > 0.9, "a working model finds its positives"
+    assert base["positive_pairs"]["mean"] > base["random_query_document_pairs"]["mean"] + 0.3
+    assert base["alignment"] == pytest.approx(2 - 2 * base["positive_pairs"]["mean"], abs=1e-5)
+    assert -3.99 < base["uniformity"] < -2.5
+    assert base["random_document_pairs"]["count"] == 25 * 24 // 2
+    assert sum(base["variance_shares"]) == pytest.approx(1.0, abs=1e-4)
+    assert numbers["model"]["rank_me"] <= 25
+
+
+def test_the_same_bytes_again(work: Path, run_cli: RunCli) -> None:
+    before = {path.name: path.read_bytes() for path in (work / "report").iterdir()}
+    again = run_cli(*COMMAND, "--quiet", cwd=work)
+    assert again.returncode == 0
+    assert "up to date" in again.stdout
+    forced = run_cli(*COMMAND, "--force", "--json", cwd=work, PYTHONHASHSEED="7")
+    assert forced.returncode == 0, forced.stderr
+    assert {path.name: path.read_bytes() for path in (work / "report").iterdir()} == before
+    result = json.loads(forced.stdout)
+    assert result["report"] == "report.html"
+    assert result["table"]["rows"]
+
+
+def alone(work: Path, out: str, options: DiagnoseOptions) -> Path:
+    """Run the stage itself, without a base, on the collection."""
+    collection = work / "collection"
+    inputs = [Input.of("collection", collection), find_model(MINILM).as_input()]
+    claim = Claim(work / out, kind="report", stage="diagnose", options=options, inputs=inputs)
+    diagnose.diagnose(claim, options, collection, MINILM, None, None)
+    return claim.out
+
+
+def test_without_a_base(work: Path) -> None:
+    folder = alone(work, "alone", DiagnoseOptions(sample=25))
+    numbers = json.loads((folder / "diagnose.json").read_text("utf-8"))
+    assert numbers["base"] is None
+    assert numbers["verdict"] == "healthy", "the published model is not accused"
+    page = assert_self_contained((folder / "report.html").read_text("utf-8"))
+    assert len(page.named("svg")) == 2
+    columns = artifacts.require_kind(folder, "report")["summary"]["table"]["columns"]
+    assert columns == ["measure", "model", "reference", "verdict"]
+
+
+def test_wrong_input_leaves_nothing_behind(work: Path, run_cli: RunCli) -> None:
+    wrong = run_cli(*COMMAND[:-1], "other", "--eval", "collection", cwd=work)
+    assert wrong.returncode == 1
+    assert "embedtrain eval" in wrong.stderr
+    with pytest.raises(EmbedtrainError, match="its splits are: test, train"):
+        alone(work, "other", DiagnoseOptions(split="dev"))
+    assert not list(work.glob("*other*"))
