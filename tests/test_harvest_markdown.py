@@ -135,6 +135,7 @@ def test_titles_and_headings(source: str, title: str, expected: list | None) -> 
         ("```\ncode <b>\n```", "code <b>"),
         ("<!-- hidden -->\n\n<div class='x'>shown &amp; told</div>\n\n<script>bad()</script>", "shown & told"),
         ("a<a name=x></a> b", "a b"),
+        ('```\ncode\n```<a name="after-a-fence"></a>\n\ntext', "code\n\ntext"),
         ('{{% include "x.md" %}}\n\n{{< note >}}inside{{< /note >}}', "inside"),
         ("`{{</* figure src=x */>}}` and {{ .Title }}", "{{< figure src=x >}} and {{ .Title }}"),
         ("a & b &copy;", "a & b ©"),

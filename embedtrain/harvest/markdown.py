@@ -35,6 +35,8 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 # Hugo runs {{< figure src="a.png" >}} and {{% include "b.md" %}} before Markdown; {{</* shown */>}} is text.
 _SHORTCODE = re.compile(r"\{\{(?:<(?!/\*).*?>|%(?!/\*).*?%)\}\}", re.DOTALL)
 _SHOWN_SHORTCODE = re.compile(r"\{\{([<%])/\*(.*?)\*/([>%])\}\}", re.DOTALL)
+# An empty anchor is no text, and after a closing fence it would keep the fence open to the end of the page.
+_ANCHOR = re.compile(r"""<a\s+(?:name|id)=["']?[^"'<>]*["']?\s*>\s*</a>""")
 _HEADING_ATTRIBUTES = re.compile(r"\s*\{[#.:][^{}]*\}\s*$")  # "## Settings {#settings-asciidoc}"
 _ALERT = re.compile(r"^\[![A-Za-z]+\][+-]?[ \t]*\n?")  # "> [!NOTE]" of GitHub
 
@@ -140,7 +142,7 @@ def parse_page(source: str, dropped: Counter[str]) -> Page:
     rest, count = _SHORTCODE.subn("", rest)
     if count:
         dropped["Hugo shortcode"] += count
-    rest = _SHOWN_SHORTCODE.sub(r"{{\1\2\3}}", rest)
+    rest = _ANCHOR.sub("", _SHOWN_SHORTCODE.sub(r"{{\1\2\3}}", rest))
     stack: list[tuple[int, str]] = []
     section = Section(())
     page.sections.append(section)
