@@ -44,7 +44,7 @@ class Node:
         if self.seed is not None:
             chosen.append(f"seed {self.seed}")
         rows = f", {self.rows:,} rows" if self.rows is not None and self.kind in ("mined", "scored") else ""
-        return f"by {self.stage}: {', '.join(chosen)}{rows}"
+        return f"by {self.stage}{': ' if chosen else ''}{', '.join(chosen)}{rows}"
 
 
 def shown(value: Any) -> str:
