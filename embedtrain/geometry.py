@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _BLOCK = 1024  # rows of a similarity matrix that are in memory at once
+_QUERIES = 256
 
 
 def unit(vectors: Vectors) -> Floats:
@@ -166,12 +167,16 @@ class Contrast:
         The separation is the area under the ROC curve of each query, a tie counting half, and their mean.
         """
         asked, pool = unit(queries), unit(documents)
-        rest, rows = pool[list(sample)], np.asarray(sample)
+        drawn = np.zeros(len(pool), bool)
+        drawn[list(sample)] = True
         reached, beaten, areas = [], [], []
-        for row, wanted in zip(asked, positives, strict=True):
-            # Differences below the precision of float32 vectors are ties, not wins.
-            close = np.round(pool[list(wanted)] @ row, 7)
-            far = np.round((rest @ row)[~np.isin(rows, list(wanted))], 7)
+        for index, wanted in enumerate(positives):
+            if index % _QUERIES == 0:
+                # Differences below the precision of float32 vectors are ties, not wins.
+                scores = np.round(asked[index : index + _QUERIES] @ pool.T, 7)
+            row, others = scores[index % _QUERIES], drawn.copy()
+            others[list(wanted)] = False
+            close, far = row[list(wanted)], row[others]
             reached.append(close)
             beaten.append(far)
             if len(far):
