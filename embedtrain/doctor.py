@@ -59,8 +59,9 @@ def _torch() -> dict[str, object]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(index).total_memory
-            found[f"GPU {index}"] = f"{torch.cuda.get_device_name(index)}, {_size(memory)}"
-        found["bf16 on the GPU"] = "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "none"
+            # NVIDIA multiplies bfloat16 from compute capability 8 on.
+            bf16 = "native" if torch.cuda.get_device_capability(index) >= (8, 0) else "no"
+            found[f"GPU {index}"] = f"{torch.cuda.get_device_name(index)}, {_size(memory)}, {bf16} bf16"
     elif torch.backends.mps.is_available():
         found["GPU"] = "Apple, by MPS"
     else:

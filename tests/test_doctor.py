@@ -9,6 +9,7 @@ import platform
 import socket
 import threading
 import time
+import types
 import urllib.error
 from email.message import Message
 from pathlib import Path
@@ -127,6 +128,20 @@ def test_a_packaged_model_with_other_weights(monkeypatch: pytest.MonkeyPatch) ->
     other = dataclasses.replace(models.PACKAGED[0], weights_sha256="0" * 64)
     monkeypatch.setattr(doctor, "PACKAGED", (other,))
     assert "offline" in str(doctor.examine()[f"packaged {other.name}"])
+
+
+def test_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [("Old", 2**33, (7, 5)), ("New", 2**36, (9, 0))]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: len(cards))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda index: cards[index][0])
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda index: cards[index][2])
+    monkeypatch.setattr(
+        "torch.cuda.get_device_properties", lambda index: types.SimpleNamespace(total_memory=cards[index][1])
+    )
+    found = doctor._torch()
+    assert found["GPU 0"] == "Old, 8.0 GiB, no bf16"
+    assert found["GPU 1"] == "New, 64.0 GiB, native bf16"
 
 
 def test_the_command(run_cli: RunCli) -> None:
