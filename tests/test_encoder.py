@@ -48,7 +48,7 @@ def test_prompts_are_applied_exactly_once_p55(minilm: Encoder, monkeypatch: pyte
     tokenizer = minilm.model.tokenizer
     original = type(tokenizer).__call__
 
-    def spy(self, text, *args, **kwargs):  # noqa: ANN001
+    def spy(self, text, *args, **kwargs):
         if kwargs.get("truncation") not in (False, None):
             seen.extend(text)
         return original(self, text, *args, **kwargs)
@@ -74,7 +74,7 @@ def test_a_second_call_reads_the_store_and_another_prompt_does_not(minilm: Encod
     watched = Encoder(minilm.model, minilm.source)
     forward = watched.forward
 
-    def count(chunk, role, max_length=None):  # noqa: ANN001
+    def count(chunk, role, max_length=None):
         calls.append(len(chunk))
         return forward(chunk, role, max_length)
 

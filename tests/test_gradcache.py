@@ -50,7 +50,9 @@ def test_cached_equals_plain_with_dropout(size: int, rate: float) -> None:
         value = gradcache.step(
             model,
             list(texts.split(size)),
-            lambda outputs: nn.functional.cross_entropy(torch.cat(outputs) @ torch.cat(outputs).T, torch.arange(8)),
+            lambda outputs: nn.functional.cross_entropy(
+                torch.cat(outputs) @ torch.cat(outputs).T, torch.arange(8)
+            ),
             device=CPU,
             cached=cached,
         )

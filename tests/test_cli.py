@@ -1,0 +1,165 @@
+"""The command line as a whole: quick, light, documented, with one meaning for each exit code."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, RunCli
+from typer.main import get_command
+
+from embedtrain import cli
+
+COMMAND = get_command(cli.app)
+COMMANDS = list(COMMAND.commands)  # type: ignore[attr-defined]
+HEAVY = (
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "pyarrow",
+    "polars",
+    "scipy",
+    "faiss",
+    "matplotlib",
+    "numpy",
+)
+
+
+def test_commands_stand_in_pipeline_order() -> None:
+    assert COMMANDS == [
+        *("harvest", "mine", "train-teacher", "score-teacher", "pretrain", "finetune", "eval", "diagnose"),
+        *("inspect", "doctor"),
+    ]
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    code = "import sys, embedtrain.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(HEAVY) & set(done.stdout.split())
+
+
+def test_help_is_quick() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "embedtrain", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - start
+
+    # The best of several: other tests run beside this one.
+    assert min(seconds() for _ in range(7)) < 0.3
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_summary_and_an_example(name: str) -> None:
+    command = COMMAND.commands[name]  # type: ignore[attr-defined]
+    assert command.help.strip().endswith(".")
+    assert "\n\n" not in command.help.strip()
+    assert command.epilog.startswith(f"Example: embedtrain {name}")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_flag_is_in_the_readme(name: str) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    section = re.search(rf"^### `{name}`$(.*?)(?=^##)", readme, re.MULTILINE | re.DOTALL)
+    assert section, f"README.md has no section for {name}"
+    common = re.search(r"^### Flags that mean the same everywhere$(.*?)(?=^##)", readme, re.MULTILINE | re.DOTALL)
+    assert common
+    for parameter in COMMAND.commands[name].params:  # type: ignore[attr-defined]
+        flags = [flag for flag in parameter.opts if flag.startswith("--") and flag != "--help"]
+        for flag in flags:
+            pattern = rf"`[^`\n]*{flag}(?![\w-])"
+            assert re.search(pattern, section[1] + common[1]), f"README.md does not explain {flag} of {name}"
+
+
+def test_flags_that_commands_share_say_the_same() -> None:
+    seen: dict[str, str] = {}
+    for name in COMMANDS:
+        for parameter in COMMAND.commands[name].params:  # type: ignore[attr-defined]
+            for flag in parameter.opts:
+                text = getattr(parameter, "help", None) or ""
+                if flag in (
+                    "--seed",
+                    "--limit",
+                    "--force",
+                    "--json",
+                    "--quiet",
+                    "--split",
+                    "--collection",
+                    "--negatives",
+                ):
+                    if (name, flag) == ("diagnose", "--collection"):
+                        continue
+                    if (name, flag) == ("harvest", "--split"):
+                        continue
+                    assert seen.setdefault(flag, text) == text, (name, flag)
+
+
+def test_wrong_usage_is_two_and_one_sentence(run_cli: RunCli) -> None:
+    for args in (["bogus"], ["mine"], ["mine", "x"], ["mine", "x", "--out", "y.parquet", "--top-k", "0"]):
+        done = run_cli(*args)
+        assert done.returncode == 2, args
+        assert done.stdout == ""
+        assert done.stderr.startswith("error: ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_nothing_to_measure_and_mixtures_without_a_model(run_cli: RunCli, tiny: Path) -> None:
+    for flags, words in (
+        (["--hybrid"], "--model"),
+        ([], "--bm25"),
+        (["--rerank", "x", "--run", "y"], "candidates"),
+    ):
+        done = run_cli("eval", tiny, "--out", "results", *flags)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_a_traceback_only_on_request(run_cli: RunCli) -> None:
+    assert "Traceback" not in run_cli("mine", "nothere", "--out", "x.parquet").stderr
+    assert "Traceback" in run_cli("mine", "nothere", "--out", "x.parquet", EMBEDTRAIN_DEBUG="1").stderr
+
+
+def test_version(run_cli: RunCli) -> None:
+    assert run_cli("--version").stdout == f"embedtrain {cli.__version__}\n"
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m embedtrain doctor | head -n 0",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_interrupt_ends_with_130_and_leaves_nothing_half_written(tiny: Path, tmp_path: Path) -> None:
+    """Ctrl-C while a model trains: exit 130, a line that says how to go on, no output that looks whole."""
+    command = [sys.executable, "-m", "embedtrain", "pretrain", tiny, "--out", tmp_path / "out", "--epochs", "500"]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        # A job started in the background of a shell would ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    work = None
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not work:
+        time.sleep(0.2)
+        work = next(tmp_path.glob(".out.work-*"), None)
+    assert work, "training did not start"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted; run the same command again to go on"
+    assert "Traceback" not in errors
+    assert not (tmp_path / "out").exists()
+    assert {p.name for p in tmp_path.iterdir()} <= {work.name}
