@@ -182,7 +182,6 @@ def mine(
     ] = config.MineOptions.max_ratio or 0.0,
     language: Language = config.MineOptions.language,
     limit: Limit = config.MineOptions.limit,
-    seed: Seed = config.MineOptions.seed,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -200,7 +199,6 @@ def mine(
         max_ratio=max_ratio or None,
         language=language,
         limit=limit,
-        seed=seed,
     )
 
     def claim() -> Any:
@@ -287,6 +285,9 @@ def score_teacher(
     out: OutFile,
     teacher: Annotated[str, typer.Option("--teacher", help="Cross-encoder: folder or hub name.", metavar="MODEL")],
     collection: CollectionOption = None,
+    candidates: Annotated[
+        str, typer.Option("--candidates", help="Which candidates are scored: selected (the negatives), or all.")
+    ] = config.ScoreOptions.candidates,
     policy: Annotated[
         str, typer.Option("--policy", help="keep: scores only; drop: suspected positives lose their place.")
     ] = config.ScoreOptions.policy,
@@ -296,7 +297,6 @@ def score_teacher(
     ] = config.ScoreOptions.drop_margin,
     max_length: MaxPairLength = config.ScoreOptions.max_length,
     limit: Limit = config.ScoreOptions.limit,
-    seed: Seed = config.ScoreOptions.seed,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -304,7 +304,9 @@ def score_teacher(
     """Let a cross-encoder score every positive and candidate, and judge which negatives are none."""
     if policy not in ("keep", "drop"):
         raise UsageError(f"--policy {policy}: keep and drop are the policies")
-    options = config.ScoreOptions(policy, drop_margin, max_length, limit, seed)
+    if candidates not in ("selected", "all"):
+        raise UsageError(f"--candidates {candidates}: selected and all are the choices")
+    options = config.ScoreOptions(candidates, policy, drop_margin, max_length, limit)
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim

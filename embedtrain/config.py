@@ -32,9 +32,7 @@ class MineOptions:
         0.95  # share of the positive's score a negative may reach (NV-Retriever, TopK-PercPos)
     )
     language: str = "english"
-    max_length: int | None = None
     limit: int | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,11 @@ class TrainTeacherOptions:
 class ScoreOptions:
     """`score-teacher`: what the teacher says of every candidate, and what follows from it."""
 
-    policy: str = (
-        "drop"  # keep: verdicts stay "keep"; drop: a candidate the teacher likes as well as a positive goes
-    )
+    candidates: str = "selected"  # those training uses; all: every candidate, so that others can be chosen later
+    policy: str = "drop"  # drop: what the teacher likes as well as a positive goes; keep: nothing goes
     drop_margin: float = 0.0  # logits: drop when score > lowest positive's score - margin
     max_length: int = 256
     limit: int | None = None
-    seed: int = 0
 
 
 @dataclass(frozen=True)

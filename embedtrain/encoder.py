@@ -1,7 +1,6 @@
 """The only file that knows how a bi-encoder is loaded, prompted, batched and saved."""
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -64,21 +63,12 @@ def default_device() -> torch.device:
     return torch.device("cpu")
 
 
-@dataclasses.dataclass
-class Truncation:
-    """How many texts were longer than the model reads, out of how many."""
-
-    cut: int = 0
-    texts: int = 0
-
-
 class Encoder:
     """A bi-encoder: texts in, float32 vectors out, the model's own prompts applied exactly once."""
 
     def __init__(self, model: SentenceTransformer, source: ModelSource) -> None:
         self.model = model
         self.source = source
-        self.truncation: dict[str, Truncation] = {"query": Truncation(), "document": Truncation()}
         self.set_prompts(None, None)
 
     @classmethod
@@ -129,23 +119,18 @@ class Encoder:
         named = next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), default)
         self.prompts: dict[str, str] = {"query": prompts.get("query", default) or "", "document": named or ""}
 
-    def token_lengths(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> np.ndarray:
-        """Tokens of each text with its prompt, cut at the limit; cuts are counted in `truncation`. (n,) int64."""
-        limit = min(max_length or self.max_length, self.max_length)
+    def token_lengths(self, texts: Sequence[str], role: Role) -> np.ndarray:
+        """Tokens of each text with its prompt, whatever the limit. (n,) int64"""
         tokenizer = self.model.tokenizer
-        if tokenizer is None:
-            return np.asarray([len(text.split()) for text in texts], dtype=np.int64)
         prompted = [self.prompts[role] + text for text in texts]
-        with quiet_loading():
-            if hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
-                lengths = [len(item.ids) for item in tokenizer.encode_batch(prompted)]
-            else:
+        if tokenizer is None:
+            lengths = [len(text.split()) for text in prompted]
+        elif hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
+            lengths = [len(item.ids) for item in tokenizer.encode_batch(prompted)]
+        else:
+            with quiet_loading():
                 lengths = [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]] if texts else []
-        found = np.asarray(lengths, dtype=np.int64)
-        counted = self.truncation[role]
-        counted.texts += len(texts)
-        counted.cut += int((found > limit).sum())
-        return np.minimum(found, limit)
+        return np.asarray(lengths, dtype=np.int64)
 
     def forward(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> torch.Tensor:
         """Vectors (n, d) of one chunk of texts, on the model's device, with gradient where grad mode is on."""
@@ -199,7 +184,7 @@ class Encoder:
         if not missing:
             return
         keys, texts = list(missing), list(missing.values())
-        lengths = self.token_lengths(texts, role)
+        lengths = np.minimum(self.token_lengths(texts, role), self.max_length)
         waiting: list[bytes] = []
         done = 0
         what = f"encode {'queries' if role == 'query' else 'documents'} with {self.source.name}"

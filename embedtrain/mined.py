@@ -44,7 +44,8 @@ class MinedRow:
     """One query: its positives, and every candidate with where it stood and why it is a negative or not.
 
     Scores are those of the dense retriever, or of BM25 where it was alone. Candidates stand in the order of
-    `candidate_ranks` (from 1). The last three are None in a mined artifact.
+    `candidate_ranks` (from 1). The last three are None in a mined artifact; a candidate the teacher was not asked for
+    has no score.
     """
 
     query_id: str
@@ -57,7 +58,7 @@ class MinedRow:
     selected: list[bool]
     reason: list[str]
     positive_teacher: list[float] | None = None
-    candidate_teacher: list[float] | None = None
+    candidate_teacher: list[float | None] | None = None
     verdict: list[str] | None = None
 
     @property

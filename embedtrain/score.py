@@ -18,19 +18,30 @@ from embedtrain.reranker import Pair, Reranker
 KEEP, DROP = "keep", "drop"
 
 
-def verdicts(positive: list[float], candidates: list[float], selected: list[bool], margin: float) -> list[str]:
+def verdicts(
+    positive: list[float], candidates: list[float | None], selected: list[bool], margin: float
+) -> list[str]:
     """The verdict of each candidate: "drop" for a selected one the teacher scores like a positive.
 
     That is a score above the lowest positive's less `margin` (logits): RocketQA's denoising (Qu et al. 2021,
     section 3.2) with the positive of the row as yardstick. All others are "keep".
     """
     limit = min(positive) - margin
-    return [DROP if used and score > limit else KEEP for score, used in zip(candidates, selected, strict=True)]
+    return [
+        DROP if used and score is not None and score > limit else KEEP
+        for score, used in zip(candidates, selected, strict=True)
+    ]
 
 
-def _pairs(row: MinedRow, collection: Collection) -> list[Pair]:
+def _wanted(row: MinedRow, candidates: str) -> list[int]:
+    """Indices of the candidates that are scored: all, or those that were selected as negatives."""
+    return [index for index, used in enumerate(row.selected) if used or candidates == "all"]
+
+
+def _pairs(row: MinedRow, wanted: list[int], collection: Collection) -> list[Pair]:
     query = collection.queries.by_id(row.query_id)
-    return [(query, collection.corpus.by_id(document)) for document in [*row.positive_ids, *row.candidate_ids]]
+    documents = [*row.positive_ids, *[row.candidate_ids[index] for index in wanted]]
+    return [(query, collection.corpus.by_id(document)) for document in documents]
 
 
 def _agreement(rows: list[MinedRow]) -> dict[str, float]:
@@ -38,9 +49,10 @@ def _agreement(rows: list[MinedRow]) -> dict[str, float]:
     wins = total = first = 0.0
     judged = 0
     for row in rows:
-        scores = np.asarray(row.candidate_teacher, dtype=np.float32)[np.asarray(row.selected, dtype=bool)]
-        if not len(scores) or row.positive_teacher is None:
+        if row.positive_teacher is None or row.candidate_teacher is None or not any(row.selected):
             continue
+        kept = [score for score, used in zip(row.candidate_teacher, row.selected, strict=True) if used]
+        scores = np.asarray(kept, dtype=np.float32)
         judged += 1
         for positive in row.positive_teacher:
             wins += float((scores < positive).sum()) + 0.5 * float((scores == positive).sum())
@@ -59,22 +71,29 @@ def score(
     teacher: str,
     progress: console.Progress,
 ) -> None:
-    """Score the rows of a mined artifact and write the scored one: same rows, teacher's raw logits, verdicts."""
+    """Score the rows of a mined artifact and write the scored one: same rows, teacher's raw logits, verdicts.
+
+    A candidate that was not asked for (`options.candidates`) has no score and keeps its place.
+    """
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
     rows = mined[: options.limit]
     if not rows:
         raise EmbedtrainError(f"{mined_path} has no rows; mine a split that has queries")
     reranker = Reranker.load(find_model(teacher), options.max_length)
-    pairs = [_pairs(row, collection) for row in rows]
+    wanted = [_wanted(row, options.candidates) for row in rows]
+    pairs = [_pairs(row, indices, collection) for row, indices in zip(rows, wanted, strict=True)]
     flat = [pair for group in pairs for pair in group]
     scores = reranker.score(flat, progress)
     if not np.isfinite(scores).all():
         raise EmbedtrainError(f"teacher {teacher} gives scores that are not finite; train it again")
     scored: list[MinedRow] = []
-    for row, values in zip(rows, np.split(scores, np.cumsum([len(group) for group in pairs])[:-1]), strict=True):
+    parts = np.split(scores, np.cumsum([len(group) for group in pairs])[:-1])
+    for row, indices, values in zip(rows, wanted, parts, strict=True):
         positive = values[: len(row.positive_ids)].tolist()
-        candidates = values[len(row.positive_ids) :].tolist()
+        candidates: list[float | None] = [None] * len(row.candidate_ids)
+        for index, value in zip(indices, values[len(row.positive_ids) :].tolist(), strict=True):
+            candidates[index] = value
         judged = [KEEP] * len(candidates)
         if options.policy == "drop":
             judged = verdicts(positive, candidates, row.selected, options.drop_margin)

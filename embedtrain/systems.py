@@ -195,11 +195,7 @@ def _reranked(
 
 def _documents_cut(encoder: "Encoder", texts: Sequence[str]) -> int:
     """How many documents are longer than the model reads, whether or not their vectors were in the store."""
-    from embedtrain.encoder import Truncation
-
-    encoder.truncation["document"] = Truncation()
-    encoder.token_lengths(texts, "document")
-    return encoder.truncation["document"].cut
+    return int((encoder.token_lengths(texts, "document") > encoder.max_length).sum())
 
 
 def _teacher_order(

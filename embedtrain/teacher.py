@@ -14,10 +14,13 @@ from embedtrain.collection import Collection
 from embedtrain.config import TrainTeacherOptions
 from embedtrain.encoder import token_budget
 from embedtrain.errors import EmbedtrainError
-from embedtrain.mined import MinedRow, read_mined
+from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
-from embedtrain.negatives import normalised
+from embedtrain.negatives import ELIGIBLE, SELECTED, normalised
 from embedtrain.reranker import Pair, Reranker
+
+# Candidates of a held-out row that the teacher is measured on, the retriever's best first.
+JUDGED = 20
 
 
 def listwise(scores: Tensor, present: Tensor) -> Tensor:
@@ -97,26 +100,35 @@ def _reciprocal_rank(scores: np.ndarray) -> float:
     return 1.0 / (1 + int((scores[1:] >= scores[0]).sum()))
 
 
+def _candidates(row: MinedRow) -> list[str]:
+    """Candidates that may stand as negatives of a row, in rank order: those selected and those that would do.
+
+    A cross-encoder learns more from the whole window than from its hardest alone (RocketQA, section 3.2).
+    """
+    verdicts = row.verdict or ["keep"] * len(row.candidate_ids)
+    return [
+        document
+        for document, why, verdict in zip(row.candidate_ids, row.reason, verdicts, strict=True)
+        if why in (SELECTED, ELIGIBLE) and verdict not in NOT_NEGATIVE
+    ]
+
+
 def _judge(
     reranker: Reranker, collection: Collection, rows: list[MinedRow], progress: console.Progress
 ) -> dict[str, float]:
-    """How the teacher and the retriever place the first positive among the usable candidates of held-out rows."""
+    """Mean reciprocal rank of the first positive among the best candidates of held-out rows, by both orders."""
     by_teacher, by_retriever = [], []
     pairs: list[Pair] = []
     sizes = []
     for row in rows:
-        usable = [
-            (document, rank)
-            for document, rank, why in zip(row.candidate_ids, row.candidate_ranks, row.reason, strict=True)
-            if why in ("selected", "eligible")
-        ]
+        usable = _candidates(row)[:JUDGED]
         positive = row.positive_ids[0]
         ranks = dict(zip(row.candidate_ids, row.candidate_ranks, strict=True))
-        # Among these candidates the retriever's order is their fused rank; a positive it missed is behind them all.
+        # The retriever's order is the fused rank; a positive it missed is behind every candidate.
         place = ranks.get(positive, len(row.candidate_ids) + 1)
-        by_retriever.append(1.0 / (1 + sum(rank < place for _, rank in usable)))
+        by_retriever.append(1.0 / (1 + sum(ranks[document] < place for document in usable)))
         query = collection.queries.by_id(row.query_id)
-        pairs += [(query, collection.corpus.by_id(document)) for document in [positive, *[d for d, _ in usable]]]
+        pairs += [(query, collection.corpus.by_id(document)) for document in [positive, *usable]]
         sizes.append(1 + len(usable))
     scores = reranker.score(pairs, progress)
     for part in np.split(scores, np.cumsum(sizes)[:-1]):
@@ -136,14 +148,16 @@ def train_teacher(
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
     dropped = {} if options.limit is None else {"over --limit": max(0, len(mined) - options.limit)}
-    usable = [row for row in mined[: options.limit] if row.negatives]
+    usable = [row for row in mined[: options.limit] if _candidates(row)]
     dropped["without negatives"] = len(mined[: options.limit]) - len(usable)
     if len(usable) < 2:
         raise EmbedtrainError(f"{mined_path} has {len(usable)} rows with negatives; a teacher needs two at least")
     order = np.random.default_rng([options.seed, len(usable)]).permutation(len(usable))
     held_out = sorted(order[: round(options.dev_share * len(usable))].tolist())
     kept = sorted(set(range(len(usable))) - set(held_out))
-    rows = [Row(row.query_id, tuple(row.positive_ids), tuple(row.negatives)) for row in (usable[i] for i in kept)]
+    rows = [
+        Row(row.query_id, tuple(row.positive_ids), tuple(_candidates(row))) for row in (usable[i] for i in kept)
+    ]
     reranker = Reranker.from_encoder(find_model(model), options.seed, options.max_length)
     reranker.model.eval()  # no dropout: the fused attention of PyTorch needs that
     steps = _Steps(reranker, collection, rows, options)

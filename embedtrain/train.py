@@ -64,7 +64,7 @@ class _Steps:
             encoder.device,
         )
         self.per_epoch = batching.steps_per_epoch(len(rows), options.batch_size)
-        self.without_negatives = 0
+        self.without_negatives = self.documents = self.documents_cut = 0
 
     def _group(self, document: str) -> int:
         if document not in self._group_of:
@@ -79,7 +79,12 @@ class _Steps:
         return self._order[1][step]
 
     def _cut(self, texts: list[str], role: Role, limit: int) -> tuple[list[_TextChunk], int]:
-        lengths = self._encoder.token_lengths(texts, role, limit)
+        limit = min(limit, self._encoder.max_length)
+        found = self._encoder.token_lengths(texts, role)
+        lengths = np.minimum(found, limit)
+        if role == "document":
+            self.documents += len(found)
+            self.documents_cut += int((found > limit).sum())
         cut = chunks.by_length(lengths, token_budget(self._encoder.device))
         return [_TextChunk(role, [texts[i] for i in places], places) for places in cut], int(lengths.sum())
 
@@ -198,14 +203,13 @@ def _train(
         progress=progress,
         after_epoch=_Dev(encoder, collection, dev_split, progress) if dev_split else None,
     )
-    cut = encoder.truncation["document"]
     summary: dict[str, Any] = {
         "rows": len(rows),
         "steps": len(curve.steps),
         "loss": ",".join(f"{name}:{weight:g}" for name, weight in weights.items()),
         "first_loss": round(curve.first_loss, 6),
         "last_loss": round(curve.last_loss, 6),
-        "documents_cut_in_training": f"{cut.cut / max(1, cut.texts):.1%} at {options.max_document_length} tokens",
+        "documents_cut_in_training": f"{steps.documents_cut / max(1, steps.documents):.1%} at {options.max_document_length} tokens",
     }
     if steps.without_negatives:
         summary["rows_without_any_negative"] = steps.without_negatives

@@ -105,10 +105,10 @@ def test_two_models_never_share_a_vector_p66(minilm: Encoder) -> None:
     assert not np.allclose(first, second, atol=1e-4)
 
 
-def test_truncation_is_counted_p54(minilm: Encoder) -> None:
-    fresh = Encoder(minilm.model, minilm.source)
-    fresh.encode(TEXTS, "document", stored=False)
-    assert (fresh.truncation["document"].cut, fresh.truncation["document"].texts) == (1, 4)
+def test_lengths_are_counted_before_the_cut_p54(minilm: Encoder) -> None:
+    lengths = minilm.token_lengths(TEXTS, "document")
+    assert lengths.tolist()[:3] == [3, lengths[1], 402]
+    assert int((lengths > minilm.max_length).sum()) == 1
 
 
 def test_encoding_leaves_training_mode_as_it_was_p57(minilm: Encoder) -> None:

@@ -128,14 +128,14 @@ def story(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_scored_artifact_holds_raw_scores_of_every_candidate(story: Path) -> None:
+def test_scored_artifact_holds_raw_scores_of_the_negatives(story: Path) -> None:
     mined, scored = read_mined(story / "mined.parquet"), read_mined(story / "scored.parquet")
     assert [row.query_id for row in mined] == [row.query_id for row in scored]
     for before, after in zip(mined, scored, strict=True):
         assert before.candidate_ids == after.candidate_ids
         assert after.positive_teacher is not None
         assert after.candidate_teacher is not None
-        assert len(after.candidate_teacher) == len(after.candidate_ids)
+        assert [score is not None for score in after.candidate_teacher] == after.selected
         assert after.verdict == verdicts(after.positive_teacher, after.candidate_teacher, after.selected, 0.0)
 
 
@@ -146,8 +146,8 @@ def test_teacher_loads_plainly_and_scores_the_same(story: Path, tiny: Path) -> N
     row = read_mined(story / "scored.parquet")[0]
     teacher = CrossEncoder(str(story / "teacher"), max_length=64)
     query = collection.queries.by_id(row.query_id)
-    pairs = [(query, collection.corpus.by_id(document)) for document in row.candidate_ids]
-    assert np.abs(teacher.predict(pairs) - np.asarray(row.candidate_teacher)).max() < 1e-4
+    pairs = [(query, collection.corpus.by_id(document)) for document in row.positive_ids]
+    assert np.abs(teacher.predict(pairs) - np.asarray(row.positive_teacher)).max() < 1e-4
 
 
 def test_tuned_model_loads_plainly_and_knows_its_ancestry(story: Path) -> None:
