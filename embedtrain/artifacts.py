@@ -131,8 +131,8 @@ class Input:
 class Claim:
     """A stage's claim on one output: knows whether the work is done already, and how to record it when it is.
 
-    The key is the hash of kind, schema, stage, options, seed, version and inputs; an output whose record has the
-    same key and whose files are as they were written is up to date.
+    The key is the hash of kind, schema, stage, options, seed, version and inputs. An output whose record has the
+    same key is up to date; a folder only while its files are as they were written.
     """
 
     def __init__(
@@ -179,6 +179,8 @@ class Claim:
         if wants_file and self.out.suffix != ".parquet":
             raise UsageError(f"--out {self.out}: a {self.kind} artifact is a file that ends in .parquet")
         out = self.out.resolve()
+        if out == Path.cwd().resolve():
+            raise UsageError(f"--out {self.out} is the current folder; name a folder in it")
         for item in self.inputs:
             source = item.path.resolve()
             if out == source:
@@ -281,11 +283,16 @@ class Claim:
 
     def abandon(self) -> None:
         """Remove the empty folders that were made for an output that did not come."""
-        atomic.remove_empty(self._created)
+        atomic.remove_empty([*self._created, self.workspace])
 
     def close(self) -> None:
         """Remove what only an unfinished run needs; called once the output stands under its own name."""
         atomic.remove(self.workspace)
+
+
+def beyond_limit(queries: int, limit: int | None) -> dict[str, int]:
+    """What `--limit` leaves out of so many queries, as a counted drop; nothing where it leaves out none."""
+    return {"query beyond --limit": queries - limit} if limit is not None and queries > limit else {}
 
 
 def find_input(record: Mapping[str, Any], role: str, artifact: Path) -> Path:

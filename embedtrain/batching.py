@@ -1,9 +1,12 @@
 """Rows to batches: which rows stand together, which negatives each has, who may be a negative for whom."""
 
 import dataclasses
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+
+from embedtrain.negatives import normalised
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +46,17 @@ def steps_per_epoch(rows: int, batch_size: int) -> int:
     return -(-rows // batch_size)
 
 
-def epoch_order(rows: int, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Row positions of each batch of an epoch, shuffled by (seed, epoch).
+def stream(seed: int, stage: str) -> tuple[int, int]:
+    """What a stage's random draws start from, so that two stages with one seed do not draw alike."""
+    return seed, zlib.crc32(stage.encode())
+
+
+def epoch_order(rows: int, batch_size: int, start: Sequence[int], epoch: int) -> list[np.ndarray]:
+    """Row positions of each batch of an epoch, shuffled by (start, epoch).
 
     The rows are spread evenly, sizes differing by one at most, so that no batch is a small rest.
     """
-    order = np.random.default_rng([seed, epoch]).permutation(rows)
+    order = np.random.default_rng([*start, epoch]).permutation(rows)
     return np.array_split(order, steps_per_epoch(rows, batch_size))
 
 
@@ -66,18 +74,19 @@ def make_batch(
     members: Sequence[int] | np.ndarray,
     *,
     negatives: int,
-    seed: int,
+    start: Sequence[int],
     epoch: int,
     group: Callable[[str], int],
 ) -> Batch:
-    """Build the batch of the rows at `members`, drawing positives and negatives by (seed, epoch, row).
+    """Build the batch of the rows at `members`, drawing positives and negatives by (start, epoch, row).
 
     `group` numbers documents by normalised text: two ids with one text are one document here. For a row, a column
     is masked when it is absent, when its text is that of any positive or of a `not_negatives` document of the
     query (the row's own positive in column 0 stays), or when the same text stood in an earlier column.
     """
     chosen = [
-        _choose(rows[int(index)], negatives, np.random.default_rng([seed, epoch, int(index)])) for index in members
+        _choose(rows[int(index)], negatives, np.random.default_rng([*start, epoch, int(index)]))
+        for index in members
     ]
     width = 1 + max((len(drawn) for _, drawn in chosen), default=0)
     size = len(chosen)
@@ -108,3 +117,45 @@ def make_batch(
         mask[number] = representative & ~np.isin(groups, excluded)
         mask[number, number * width] = True
     return Batch([rows[int(index)].query_id for index in members], documents, columns, present, mask, teacher)
+
+
+class Batcher:
+    """The batches of every epoch of a training run; documents are compared by normalised text."""
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        *,
+        batch_size: int,
+        negatives: int,
+        start: Sequence[int],
+        text_of: Callable[[str], str],
+    ) -> None:
+        self._rows = rows
+        self._batch_size = batch_size
+        self._negatives = negatives
+        self._start = tuple(start)
+        self._text_of = text_of
+        self._numbers: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+        self._order: tuple[int, list[np.ndarray]] = (-1, [])
+        self.per_epoch = steps_per_epoch(len(rows), batch_size)
+
+    def _group(self, document: str) -> int:
+        if document not in self._groups:
+            text = normalised(self._text_of(document))
+            self._groups[document] = self._numbers.setdefault(text, len(self._numbers))
+        return self._groups[document]
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """The batch of a step of an epoch."""
+        if self._order[0] != epoch:
+            self._order = (epoch, epoch_order(len(self._rows), self._batch_size, self._start, epoch))
+        return make_batch(
+            self._rows,
+            self._order[1][step],
+            negatives=self._negatives,
+            start=self._start,
+            epoch=epoch,
+            group=self._group,
+        )

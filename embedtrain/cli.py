@@ -21,7 +21,6 @@ app = typer.Typer(
     name="embedtrain",
     help="From documents and logs to a better retrieval embedding model, in one pipeline: "
     "harvest, mine, train-teacher, score-teacher, pretrain, finetune, eval, diagnose.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -31,7 +30,10 @@ app = typer.Typer(
 # Flags that several commands share are declared once, here, and mean the same everywhere.
 OutFile = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", metavar="FILE")]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write.", metavar="FOLDER")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random; the same seed, the same bytes.")]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of everything random; the same seed, the same bytes."),
+]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Work on the first N queries only.")]
 Force = Annotated[bool, typer.Option("--force", help="Do it again even when the output is up to date.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -47,11 +49,17 @@ CollectionOption = Annotated[
 Model = Annotated[str, typer.Option("--model", help="Local model folder or hub name.", metavar="MODEL")]
 Split = Annotated[str, typer.Option("--split", help="The split whose queries are used.")]
 Language = Annotated[str, typer.Option("--language", help="Language of stemmer and stop words for BM25, or none.")]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Queries a step.")]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=2, help="Queries a step.")]
 LearningRate = Annotated[float, typer.Option("--learning-rate", min=0.0, help="Highest learning rate.")]
-Epochs = Annotated[float, typer.Option("--epochs", min=0.0, help="Passes over the rows; fractions are allowed.")]
+Epochs = Annotated[float, typer.Option("--epochs", min=0.001, help="Passes over the rows; fractions are allowed.")]
 Negatives = Annotated[int, typer.Option("--negatives", min=0, help="Mined negatives a query, at most.")]
 MaxPairLength = Annotated[int, typer.Option("--max-length", min=8, help="Tokens of query and document together.")]
+MaxPairLengthOrOwn = Annotated[
+    int | None,
+    typer.Option(
+        "--max-length", min=8, help="Tokens of query and document together [default: the teacher's own]."
+    ),
+]
 Temperature = Annotated[float, typer.Option("--temperature", min=1e-4, help="Temperature of the softmax.")]
 MaxQueryLength = Annotated[int, typer.Option("--max-query-length", min=4, help="Tokens of a query in training.")]
 MaxDocumentLength = Annotated[
@@ -92,7 +100,9 @@ def _run(
     make_claim: Callable[[], Any], work: Callable[[Any, console.Progress], None], as_json: bool, quiet: bool
 ) -> None:
     claim = make_claim()
-    if not claim.up_to_date:
+    if claim.up_to_date:
+        claim.close()  # a run may have died between its last rename and this
+    else:
         try:
             with console.progress(quiet) as progress:
                 work(claim, progress)
@@ -295,7 +305,7 @@ def score_teacher(
         float,
         typer.Option("--drop-margin", help="Drop a negative scored above its lowest positive less this (logits)."),
     ] = config.ScoreOptions.drop_margin,
-    max_length: MaxPairLength = config.ScoreOptions.max_length,
+    max_length: MaxPairLengthOrOwn = config.ScoreOptions.max_length,
     limit: Limit = config.ScoreOptions.limit,
     force: Force = False,
     as_json: Json = False,
@@ -623,6 +633,8 @@ def _sentence(error: BaseException) -> str:
                 f"the disk is full or a limit on file size is reached{where}; make room and run the command again"
             )
         return f"{error.strerror or error}{where}; check the path and its permissions"
+    if any(f"os error {number}" in str(error) for number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)):
+        return "the disk is full or a limit on file size is reached; make room and run the command again"
     if isinstance(error, MemoryError):
         return "out of memory; use a smaller --batch-size or --limit"
     return f"unexpected {type(error).__name__}: {error}; set EMBEDTRAIN_DEBUG=1 for the traceback and report it"
@@ -631,7 +643,7 @@ def _sentence(error: BaseException) -> str:
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 a known error, 2 wrong usage, 3 a gate not met, 130 interrupted."""
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from embedtrain import readers
-from embedtrain.artifacts import Input
+from embedtrain.artifacts import Input, read_record, require_kind
 from embedtrain.errors import EmbedtrainError, first_three
 
 _SHARD = re.compile(r"^(?P<name>corpus|queries)(-\d+-of-(?P<count>\d+))?$")
@@ -112,6 +112,8 @@ class Collection:
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             raise EmbedtrainError(f"collection {path} does not exist; make one with: embedtrain harvest")
+        if (read_record(path) or {"kind": "collection"})["kind"] != "collection":
+            require_kind(path, "collection")
         self.path = path
         self.corpus = self._read("corpus", titles=True)
         self.queries = self._read("queries", titles=False)

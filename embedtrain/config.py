@@ -58,7 +58,7 @@ class ScoreOptions:
     candidates: str = "selected"  # those training uses; all: every candidate, so that others can be chosen later
     policy: str = "drop"  # drop: what the teacher likes as well as a positive goes; keep: nothing goes
     drop_margin: float = 0.0  # logits: drop when score > lowest positive's score - margin
-    max_length: int = 256
+    max_length: int | None = None  # None: the teacher's own
     limit: int | None = None
 
 

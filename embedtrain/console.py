@@ -108,9 +108,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     for row in rows:
         drawn.add_row(*[Text(cell) for cell in row])
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=max(console.width, console.measure(drawn).maximum, 160))
-    console.print(drawn)
+    wide = Console(highlight=False, width=max(console.width, 10_000)).measure(drawn).maximum
+    Console(highlight=False, width=max(console.width, wide)).print(drawn)
 
 
 def pairs(values: Sequence[tuple[str, str]]) -> None:

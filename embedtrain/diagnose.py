@@ -98,7 +98,7 @@ def draw(collection: Collection, options: DiagnoseOptions) -> Probe:
     wanted = collection.positives(options.split)
     dropped["queries without a positive"] = len(judged) - len(wanted)
     queries = list(wanted)[: options.limit]
-    dropped["queries beyond --limit"] = len(wanted) - len(queries)
+    dropped["query beyond --limit"] = len(wanted) - len(queries)
     usable = {q: [corpus.position[d] for d in wanted[q]] for q in queries}
     empty = set(range(len(corpus))) - set(filled)
     usable = {q: kept for q, rows in usable.items() if (kept := [row for row in rows if row not in empty])}

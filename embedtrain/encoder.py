@@ -2,17 +2,20 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import sentence_transformers
 import torch
 from sentence_transformers import SentenceTransformer
 
 from embedtrain import chunks, console
+from embedtrain.artifacts import read_record
 from embedtrain.errors import EmbedtrainError
-from embedtrain.models import ModelSource
+from embedtrain.models import ModelSource, is_cross_encoder
 from embedtrain.store import VectorStore, text_key
 
 Role = Literal["query", "document"]
@@ -23,6 +26,12 @@ GPU_TOKENS = 65_536
 
 # Vectors are put on disk this often while encoding, so that a killed run goes on from there.
 SHARD_TEXTS = 1_024
+
+# The length limit of a model that has none (static embeddings).
+UNLIMITED = 1 << 20
+
+# Texts are tokenised so many at a time: their token lists are large.
+TOKENISED_AT_ONCE = 4_096
 
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
@@ -73,7 +82,18 @@ class Encoder:
 
     @classmethod
     def load(cls, source: ModelSource, device: torch.device | None = None) -> "Encoder":
-        """Load a model folder; a folder that sentence-transformers cannot read is an EmbedtrainError."""
+        """Load a model folder.
+
+        Raises EmbedtrainError for a folder that sentence-transformers cannot read, for a cross-encoder, and for
+        one that does not say how token vectors are pooled (a guess would be wrong in silence).
+        """
+        if (read_record(source.path) or {}).get("kind") == "teacher" or is_cross_encoder(source.path):
+            raise EmbedtrainError(f"{source.name} is a cross-encoder; a bi-encoder is needed here")
+        if not (source.path / "modules.json").is_file():
+            raise EmbedtrainError(
+                f"model {source.name} has no modules.json, so its pooling is not known; load it with "
+                "SentenceTransformer, add the pooling it was trained with, and save it"
+            )
         try:
             with quiet_loading():
                 model = SentenceTransformer(
@@ -106,7 +126,8 @@ class Encoder:
     @property
     def max_length(self) -> int:
         """Tokens of a text the model reads."""
-        return int(self.model.max_seq_length or 512)
+        limit = self.model.max_seq_length
+        return int(limit) if limit and math.isfinite(limit) else UNLIMITED
 
     def set_prompts(self, query: str | None, document: str | None) -> None:
         """Give the model other prompts (None: leave as they are); they are saved with it."""
@@ -122,14 +143,16 @@ class Encoder:
     def token_lengths(self, texts: Sequence[str], role: Role) -> np.ndarray:
         """Tokens of each text with its prompt, whatever the limit. (n,) int64"""
         tokenizer = self.model.tokenizer
-        prompted = [self.prompts[role] + text for text in texts]
-        if tokenizer is None:
-            lengths = [len(text.split()) for text in prompted]
-        elif hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
-            lengths = [len(item.ids) for item in tokenizer.encode_batch(prompted)]
-        else:
-            with quiet_loading():
-                lengths = [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]] if texts else []
+        lengths: list[int] = []
+        for start in range(0, len(texts), TOKENISED_AT_ONCE):
+            prompted = [self.prompts[role] + text for text in texts[start : start + TOKENISED_AT_ONCE]]
+            if tokenizer is None:
+                lengths += [len(text.split()) for text in prompted]
+            elif hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
+                lengths += [len(item.ids) for item in tokenizer.encode_batch(prompted)]
+            else:
+                with quiet_loading():
+                    lengths += [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]]
         return np.asarray(lengths, dtype=np.int64)
 
     def forward(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> torch.Tensor:
@@ -143,7 +166,9 @@ class Encoder:
         return self.model(features, task=role)["sentence_embedding"]
 
     def _identity(self, role: Role) -> str:
-        return f"1|{self.source.sha256}|{role}|{self.prompts[role]!r}|{self.max_length}|float32"
+        # Whatever changes the last bits of a vector is part of its name.
+        made_by = f"{sentence_transformers.__version__}|{torch.__version__}|{self.device.type}|float32"
+        return f"{self.source.sha256}|{role}|{self.prompts[role]!r}|{self.max_length}|{made_by}"
 
     def encode(
         self,

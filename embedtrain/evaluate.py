@@ -76,6 +76,7 @@ def evaluate(
     dropped = {
         "queries without a relevant document": questions.left_out,
         "hits that are the query itself": sum(system.about["self_hits"] for system in systems),
+        **questions.beyond_limit,
     }
     with atomic_folder(claim.out) as folder:
         _write(folder, systems, results, questions, summary)

@@ -64,6 +64,10 @@ class Curve:
         head = self.steps[: max(1, len(self.steps) // 10)]
         return sum(entry["loss"] for entry in head) / len(head)
 
+    def share(self, part: str, whole: str) -> float:
+        """Sum of one number of the steps over the sum of another."""
+        return sum(entry[part] for entry in self.steps) / max(1.0, sum(entry[whole] for entry in self.steps))
+
     def write(self, path: Path) -> None:
         """Write the steps as `metrics.jsonl`."""
         path.write_text("".join(json.dumps(entry) + "\n" for entry in self.steps), encoding="utf-8")
@@ -195,15 +199,16 @@ def run(
             {"step": step + 1, "loss": value, "gradient_norm": norm_value, "lr": optimizer.param_groups[0]["lr"]}
             | numbers
         )
-        finished = step + 1 == total
+        finished, improved = step + 1 == total, False
         if after_epoch is not None and (within + 1 == steps_per_epoch or finished):
             curve.dev.append(after_epoch())
             if curve.best_epoch is None or curve.dev[-1] > curve.dev[curve.best_epoch]:
                 curve.best_epoch = len(curve.dev) - 1
                 checkpoint.save_best()
+                improved = True
         note = f"loss {value:.4f}" + (f" dev {curve.dev[-1]:.4f}" if curve.dev else "")
         progress(what, step + 1, total, note)
-        if time.monotonic() - saved > CHECKPOINT_SECONDS or finished:
+        if time.monotonic() - saved > CHECKPOINT_SECONDS or improved or finished:
             checkpoint.save(dataclasses.asdict(curve))
             saved = time.monotonic()
     if curve.best_epoch is not None:
@@ -236,7 +241,12 @@ def graph_tokens(hidden: int, layers: int, device: torch.device) -> int:
 
 
 def _machine_memory() -> int:
+    """Bytes of memory of this machine, or of the container it is where that is less."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
-        return 8 << 30
+        total = 8 << 30
+    try:
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
+    except (OSError, ValueError):
+        return total

@@ -122,6 +122,17 @@ def margin_mse(queries: Tensor, documents: Tensor, present: Tensor, teacher: Ten
     return squares.sum(1) / negatives.sum(1).clamp(min=1)
 
 
+def listwise(scores: Tensor, present: Tensor) -> Tensor:
+    """Cross-entropy of the positive (column 0) in the softmax over its row. scores, present (B, 1+N) -> (B,)
+
+    The loss of cross-encoders trained on groups (Gao et al. 2021, "Rethink Training of BERT Rerankers", eq. 4).
+    """
+    _check_mask("present", present, (scores.shape[0], scores.shape[1]))
+    targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
+    hidden = _wide(scores).masked_fill(~present, float("-inf"))
+    return torch.nn.functional.cross_entropy(hidden, targets, reduction="none")
+
+
 def combined(
     weights: Mapping[str, float],
     queries: Tensor,

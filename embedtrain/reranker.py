@@ -1,41 +1,44 @@
 """The only file that knows how a cross-encoder is loaded, made from an encoder, batched and saved."""
 
-import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import sentence_transformers
 import torch
 from sentence_transformers import CrossEncoder
 
 from embedtrain import chunks, console
-from embedtrain.encoder import default_device, quiet_loading, token_budget
+from embedtrain.encoder import TOKENISED_AT_ONCE, UNLIMITED, default_device, quiet_loading, token_budget
 from embedtrain.errors import EmbedtrainError
-from embedtrain.models import ModelSource
+from embedtrain.models import ModelSource, is_cross_encoder
+from embedtrain.store import VectorStore, text_key
 
 Pair = tuple[str, str]
 
 
-def _is_cross_encoder(path: Path) -> bool:
-    try:
-        settings = json.loads((path / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return any("SequenceClassification" in name for name in settings.get("architectures") or [])
+# Scores are put on disk this often, so that a killed run goes on from there.
+SHARD_PAIRS = 2_048
 
 
 class Reranker:
     """A cross-encoder: (query, document) pairs in, raw logits out. Never probabilities: they saturate and tie."""
 
-    def __init__(self, model: CrossEncoder, source: ModelSource, max_length: int) -> None:
+    def __init__(self, model: CrossEncoder, source: ModelSource, max_length: int | None) -> None:
+        """`max_length`: tokens of query and document together; None, or more than the model reads: its own limit."""
         self.model = model
         self.source = source
-        self.max_length = min(max_length, int(model.max_seq_length or max_length))
+        own = model.max_seq_length
+        own = int(own) if own and math.isfinite(own) else UNLIMITED
+        self.max_length = min(max_length or own, own)
 
     @classmethod
-    def load(cls, source: ModelSource, max_length: int = 256, device: torch.device | None = None) -> "Reranker":
+    def load(
+        cls, source: ModelSource, max_length: int | None = None, device: torch.device | None = None
+    ) -> "Reranker":
         """Load a cross-encoder with one output. An encoder, whose head would be random, is an EmbedtrainError."""
-        if not _is_cross_encoder(source.path):
+        if not is_cross_encoder(source.path):
             raise EmbedtrainError(
                 f"{source.name} is no cross-encoder (its classification head would be random); "
                 "make one with: embedtrain train-teacher"
@@ -74,20 +77,28 @@ class Reranker:
         return self.model.device
 
     def token_lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """Tokens of each pair, uncut. (n,) int64."""
-        if not pairs:
-            return np.empty(0, dtype=np.int64)
-        queries, documents = map(list, zip(*pairs, strict=True))
-        with quiet_loading():
-            encoded = self.model.tokenizer(queries, documents, truncation=False)["input_ids"]
-        return np.asarray([len(ids) for ids in encoded], dtype=np.int64)
+        """Tokens of each pair, uncut. (n,) int64"""
+        lengths: list[int] = []
+        for start in range(0, len(pairs), TOKENISED_AT_ONCE):
+            queries, documents = map(list, zip(*pairs[start : start + TOKENISED_AT_ONCE], strict=True))
+            with quiet_loading():
+                encoded = self.model.tokenizer(queries, documents, truncation=False)["input_ids"]
+            lengths += [len(ids) for ids in encoded]
+        return np.asarray(lengths, dtype=np.int64)
 
     def forward(self, pairs: Sequence[Pair]) -> torch.Tensor:
         """Raw logits (n,) of one chunk of pairs, with gradient where grad mode is on.
 
-        The tokenizer cuts the longer side first, so the query stays whole while the document is longer.
+        Only the document is cut, so long as the queries leave it a quarter of the limit; else the longer side is.
         """
-        features = self.model.preprocess([list(pair) for pair in pairs], max_length=self.max_length)
+        with quiet_loading():
+            queries = self.model.tokenizer([query for query, _ in pairs], truncation=False)["input_ids"]
+        fits = max(len(ids) for ids in queries) <= self.max_length * 3 // 4
+        features = self.model.preprocess(
+            [list(pair) for pair in pairs],
+            max_length=self.max_length,
+            processing_kwargs={"text": {"truncation": "only_second" if fits else "longest_first"}},
+        )
         features = {
             name: value.to(self.device) if isinstance(value, torch.Tensor) else value
             for name, value in features.items()
@@ -95,21 +106,54 @@ class Reranker:
         return self.model(features)["scores"].reshape(len(pairs))
 
     def score(self, pairs: Sequence[Pair], progress: console.Progress = console.silent) -> np.ndarray:
-        """Raw logits (n,) float32 of pairs, in their order; each distinct pair is scored once."""
-        distinct = list(dict.fromkeys(pairs))
-        lengths = np.minimum(self.token_lengths(distinct), self.max_length)
-        scores: dict[Pair, float] = {}
+        """Raw logits (n,) float32 of pairs, in their order; each distinct pair is scored once and kept on disk."""
+        made_by = f"{sentence_transformers.__version__}|{torch.__version__}|{self.device.type}|float32"
+        store = VectorStore(f"scores|{self.source.sha256}|{self.max_length}|{made_by}")
+        keys = [text_key(f"{len(query)}|{query}|{document}") for query, document in pairs]
+        found: dict[bytes, float] = {}
+        missing: dict[bytes, Pair] = {}
+        for key, pair in zip(keys, pairs, strict=True):
+            value = store.get(key)
+            if value is not None:
+                found[key] = float(value[0])
+            else:
+                missing[key] = pair
+        self._score_missing(missing, found, store, progress)
+        return np.asarray([found[key] for key in keys], dtype=np.float32)
+
+    def _score_missing(
+        self, missing: dict[bytes, Pair], found: dict[bytes, float], store: VectorStore, progress: console.Progress
+    ) -> None:
+        if not missing:
+            return
+        keys, pairs = list(missing), list(missing.values())
+        lengths = np.minimum(self.token_lengths(pairs), self.max_length)
         what = f"score pairs with {self.source.name}"
+        waiting: list[bytes] = []
+        done = 0
+
+        def flush() -> None:
+            store.add(waiting, np.asarray([[found[key]] for key in waiting], dtype=np.float32))
+            waiting.clear()
+
         self.model.eval()
-        with torch.inference_mode():
-            for chunk in chunks.by_length(lengths, token_budget(self.device)):
-                members = [distinct[i] for i in chunk]
-                values = self.forward(members).float().cpu().numpy()
-                scores.update(zip(members, values, strict=True))
-                progress(what, len(scores), len(distinct), "")
-        return np.asarray([scores[pair] for pair in pairs], dtype=np.float32)
+        try:
+            with torch.inference_mode():
+                progress(what, 0, len(pairs), "")
+                for chunk in chunks.by_length(lengths, token_budget(self.device)):
+                    values = self.forward([pairs[i] for i in chunk]).float().cpu().numpy()
+                    for position, value in zip(chunk, values, strict=True):
+                        found[keys[position]] = float(value)
+                        waiting.append(keys[position])
+                    done += len(chunk)
+                    if len(waiting) >= SHARD_PAIRS:
+                        flush()
+                    progress(what, done, len(pairs), "")
+        finally:
+            flush()
 
     def save(self, folder: Path) -> None:
-        """Save in the form that `CrossEncoder(path)` loads, weights as safetensors."""
+        """Save in the form that `CrossEncoder(path)` loads: weights as safetensors, the length limit included."""
+        self.model.max_seq_length = self.max_length
         with quiet_loading():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)

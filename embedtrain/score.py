@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from embedtrain import console
-from embedtrain.artifacts import Claim
+from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.collection import Collection
 from embedtrain.config import ScoreOptions
 from embedtrain.errors import EmbedtrainError
@@ -80,7 +80,8 @@ def score(
     rows = mined[: options.limit]
     if not rows:
         raise EmbedtrainError(f"{mined_path} has no rows; mine a split that has queries")
-    reranker = Reranker.load(find_model(teacher), options.max_length)
+    source = find_model(teacher)
+    reranker = Reranker.load(source, options.max_length)
     wanted = [_wanted(row, options.candidates) for row in rows]
     pairs = [_pairs(row, indices, collection) for row, indices in zip(rows, wanted, strict=True)]
     flat = [pair for group in pairs for pair in group]
@@ -119,9 +120,4 @@ def score(
         summary["notes"] = [
             "the teacher ranks negatives above positives more often than not: do not trust its drops"
         ]
-    dropped = {} if options.limit is None else {"over --limit": max(0, len(mined) - options.limit)}
-    claim.write_table(
-        to_table(scored, "scored"),
-        dropped={reason: count for reason, count in dropped.items() if count},
-        summary=summary,
-    )
+    claim.write_table(to_table(scored, "scored"), dropped=beyond_limit(len(mined), options.limit), summary=summary)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from embedtrain import metrics, trec
+from embedtrain.artifacts import beyond_limit
 from embedtrain.bm25 import BM25
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
@@ -32,6 +33,7 @@ class Questions:
     texts: list[str]
     qrels: metrics.Judgements
     left_out: int  # judged queries without a relevant document
+    beyond_limit: dict[str, int]
 
     @classmethod
     def of(cls, collection: Collection, split: str, limit: int | None) -> "Questions":
@@ -42,7 +44,7 @@ class Questions:
             raise EmbedtrainError(f"no query of split {split} of {collection.path} has a relevant document")
         ids = list(kept)[:limit]
         texts = [collection.queries.by_id(query) for query in ids]
-        return cls(ids, texts, {query: kept[query] for query in ids}, len(qrels) - len(kept))
+        return cls(ids, texts, {query: kept[query] for query in ids}, len(qrels) - len(kept), beyond_limit(len(kept), limit))
 
 
 @dataclasses.dataclass

@@ -1,5 +1,6 @@
 """`train-teacher`: an encoder becomes a cross-encoder that ranks a query's positive above its candidates."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -7,31 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embedtrain import atomic, batching, card, chunks, console, gradcache, loop
-from embedtrain.artifacts import Claim
+from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses
+from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import TrainTeacherOptions
 from embedtrain.encoder import token_budget
-from embedtrain.errors import EmbedtrainError
+from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
-from embedtrain.negatives import ELIGIBLE, SELECTED, normalised
+from embedtrain.negatives import ELIGIBLE, SELECTED
 from embedtrain.reranker import Pair, Reranker
 
 # Candidates of a held-out row that the teacher is measured on, the retriever's best first.
 JUDGED = 20
-
-
-def listwise(scores: Tensor, present: Tensor) -> Tensor:
-    """Cross-entropy of the positive (column 0) in the softmax over its row. scores, present (B, 1+N) -> (B,)
-
-    The listwise loss of cross-encoder training (Gao et al. 2021, "Rethink Training of BERT Rerankers", eq. 4).
-    """
-    targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-    return torch.nn.functional.cross_entropy(
-        scores.masked_fill(~present, float("-inf")), targets, reduction="none"
-    )
 
 
 class _Steps:
@@ -42,39 +32,31 @@ class _Steps:
     ) -> None:
         self._reranker = reranker
         self._collection = collection
-        self._rows = rows
-        self._options = options
-        self._texts: dict[str, int] = {}
         settings = reranker.model.config
         self._graph_tokens = loop.graph_tokens(
             getattr(settings, "hidden_size", None) or 768,
             getattr(settings, "num_hidden_layers", None) or 12,
             reranker.device,
         )
-        self.per_epoch = batching.steps_per_epoch(len(rows), options.batch_size)
-
-    def _group(self, document: str) -> int:
-        text = normalised(self._collection.corpus.by_id(document))
-        return self._texts.setdefault(text, len(self._texts))
+        self._batcher = batching.Batcher(
+            rows,
+            batch_size=options.batch_size,
+            negatives=options.negatives,
+            start=batching.stream(options.seed, "train-teacher"),
+            text_of=collection.corpus.by_id,
+        )
+        self.per_epoch = self._batcher.per_epoch
 
     def __call__(self, epoch: int, step: int, backward: Any) -> tuple[Tensor, dict[str, float]]:
-        options = self._options
-        members = batching.epoch_order(len(self._rows), options.batch_size, options.seed, epoch)[step]
-        batch = batching.make_batch(
-            self._rows,
-            members,
-            negatives=options.negatives,
-            seed=options.seed,
-            epoch=epoch,
-            group=self._group,
-        )
+        batch = self._batcher.batch(epoch, step)
         pairs: list[Pair] = []
         for row, query in enumerate(batch.queries):
             text = self._collection.queries.by_id(query)
             for column in np.flatnonzero(batch.present[row]):
                 document = batch.documents[batch.columns[row, column]]
                 pairs.append((text, self._collection.corpus.by_id(document)))
-        lengths = np.minimum(self._reranker.token_lengths(pairs), self._reranker.max_length)
+        found = self._reranker.token_lengths(pairs)
+        lengths = np.minimum(found, self._reranker.max_length)
         cut = chunks.by_length(lengths, token_budget(self._reranker.device))
         present = torch.from_numpy(batch.present).to(self._reranker.device)
 
@@ -82,7 +64,7 @@ class _Steps:
             order = torch.from_numpy(np.concatenate(cut)).to(outputs[0].device)
             values = torch.cat(outputs)[torch.argsort(order)]
             scores = torch.zeros(present.shape, dtype=values.dtype, device=values.device)
-            return listwise(scores.masked_scatter(present, values), present).mean()
+            return losses.listwise(scores.masked_scatter(present, values), present).mean()
 
         value = gradcache.step(
             lambda places: self._reranker.forward([pairs[i] for i in places]),
@@ -92,7 +74,12 @@ class _Steps:
             cached=int(lengths.sum()) > self._graph_tokens,
             backward=backward,
         )
-        return value, {"rows": len(members), "tokens": int(lengths.sum())}
+        return value, {
+            "rows": len(batch.queries),
+            "tokens": int(lengths.sum()),
+            "pairs": len(pairs),
+            "pairs_cut": int((found > lengths).sum()),
+        }
 
 
 def _reciprocal_rank(scores: np.ndarray) -> float:
@@ -136,6 +123,14 @@ def _judge(
     return {"teacher": round(float(np.mean(by_teacher)), 4), "retriever": round(float(np.mean(by_retriever)), 4)}
 
 
+def _hold_out(rows: list[MinedRow], options: TrainTeacherOptions) -> list[int]:
+    """Rows to measure the teacher on: a seeded draw among those that share no positive with another row."""
+    owners = Counter(document for row in rows for document in row.positive_ids)
+    alone = [n for n, row in enumerate(rows) if all(owners[document] == 1 for document in row.positive_ids)]
+    rng = np.random.default_rng([*batching.stream(options.seed, "train-teacher"), len(rows)])
+    return sorted(rng.permutation(alone)[: round(options.dev_share * len(rows))].tolist())
+
+
 def train_teacher(
     claim: Claim,
     options: TrainTeacherOptions,
@@ -145,15 +140,17 @@ def train_teacher(
     progress: console.Progress,
 ) -> None:
     """Train a cross-encoder on mined rows, measure it on held-out queries, write its folder."""
+    if options.negatives < 1:
+        raise UsageError("--negatives 0 leaves the teacher nothing to compare; give 1 or more")
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
-    dropped = {} if options.limit is None else {"over --limit": max(0, len(mined) - options.limit)}
+    dropped = beyond_limit(len(mined), options.limit)
     usable = [row for row in mined[: options.limit] if _candidates(row)]
-    dropped["without negatives"] = len(mined[: options.limit]) - len(usable)
+    if len(usable) < len(mined[: options.limit]):
+        dropped["query without negatives"] = len(mined[: options.limit]) - len(usable)
     if len(usable) < 2:
         raise EmbedtrainError(f"{mined_path} has {len(usable)} rows with negatives; a teacher needs two at least")
-    order = np.random.default_rng([options.seed, len(usable)]).permutation(len(usable))
-    held_out = sorted(order[: round(options.dev_share * len(usable))].tolist())
+    held_out = _hold_out(usable, options)
     kept = sorted(set(range(len(usable))) - set(held_out))
     rows = [
         Row(row.query_id, tuple(row.positive_ids), tuple(_candidates(row))) for row in (usable[i] for i in kept)
@@ -176,6 +173,7 @@ def train_teacher(
         "first_loss": round(curve.first_loss, 6),
         "last_loss": round(curve.last_loss, 6),
         "held_out_queries": len(held_out),
+        "pairs_cut": f"{curve.share('pairs_cut', 'pairs'):.1%} at {reranker.max_length} tokens",
     }
     if held_out:
         summary["held_out_mrr"] = _judge(reranker, collection, [usable[i] for i in held_out], progress)
@@ -183,8 +181,4 @@ def train_teacher(
         reranker.save(folder)
         curve.write(folder / "metrics.jsonl")
         (folder / "README.md").write_text(card.model_card(claim, summary), encoding="utf-8")
-        claim.write_folder(folder, rows=len(rows), dropped=_counted(dropped), summary=summary)
-
-
-def _counted(dropped: dict[str, int]) -> dict[str, int]:
-    return {reason: count for reason, count in dropped.items() if count}
+        claim.write_folder(folder, rows=len(rows), dropped=dropped, summary=summary)

@@ -1,6 +1,7 @@
 """`pretrain` and `finetune`: rows into steps of one bi-encoder, and the tuned model onto disk."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,17 @@ import torch
 from torch import Tensor
 
 from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses, search
-from embedtrain.artifacts import Claim
+from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import FinetuneOptions, PretrainOptions, TrainOptions
 from embedtrain.encoder import Encoder, Role, token_budget
-from embedtrain.errors import EmbedtrainError
-from embedtrain.metrics import answerable, score_run
-from embedtrain.mined import MinedRow, read_mined
+from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.metrics import score_run
+from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
-from embedtrain.negatives import normalised
+from embedtrain.negatives import ABOVE_MAX_RATIO, KNOWN_POSITIVE, SAME_AS_POSITIVE, normalised
+from embedtrain.systems import Questions, without_self
 
 DEV_MEASURE = "nDCG@10"
 
@@ -43,19 +45,15 @@ class _Steps:
         options: TrainOptions,
         weights: dict[str, float],
         *,
+        stage: str,
         negatives: int,
         teacher_temperature: float = 1.0,
     ) -> None:
         self._encoder = encoder
         self._collection = collection
-        self._rows = rows
         self._options = options
         self._weights = weights
-        self._negatives = negatives
         self._teacher_temperature = teacher_temperature
-        self._groups: dict[str, int] = {}
-        self._group_of: dict[str, int] = {}
-        self._order: tuple[int, list[np.ndarray]] | None = None
         self._normalize = encoder.similarity == "cosine"
         settings = encoder.model.config
         self._graph_tokens = loop.graph_tokens(
@@ -63,30 +61,23 @@ class _Steps:
             getattr(settings, "num_hidden_layers", None) or 1,
             encoder.device,
         )
-        self.per_epoch = batching.steps_per_epoch(len(rows), options.batch_size)
-        self.without_negatives = self.documents = self.documents_cut = 0
+        self._batcher = batching.Batcher(
+            rows,
+            batch_size=options.batch_size,
+            negatives=negatives,
+            start=batching.stream(options.seed, stage),
+            text_of=collection.corpus.by_id,
+        )
+        self.per_epoch = self._batcher.per_epoch
 
-    def _group(self, document: str) -> int:
-        if document not in self._group_of:
-            text = normalised(self._collection.corpus.by_id(document))
-            self._group_of[document] = self._groups.setdefault(text, len(self._groups))
-        return self._group_of[document]
-
-    def _members(self, epoch: int, step: int) -> np.ndarray:
-        if self._order is None or self._order[0] != epoch:
-            order = batching.epoch_order(len(self._rows), self._options.batch_size, self._options.seed, epoch)
-            self._order = (epoch, order)
-        return self._order[1][step]
-
-    def _cut(self, texts: list[str], role: Role, limit: int) -> tuple[list[_TextChunk], int]:
+    def _cut(self, texts: list[str], role: Role, limit: int) -> tuple[list[_TextChunk], dict[str, int]]:
         limit = min(limit, self._encoder.max_length)
         found = self._encoder.token_lengths(texts, role)
         lengths = np.minimum(found, limit)
-        if role == "document":
-            self.documents += len(found)
-            self.documents_cut += int((found > limit).sum())
         cut = chunks.by_length(lengths, token_budget(self._encoder.device))
-        return [_TextChunk(role, [texts[i] for i in places], places) for places in cut], int(lengths.sum())
+        noun = "queries" if role == "query" else "documents"
+        counts = {noun: len(texts), f"{noun}_cut": int((found > limit).sum()), "tokens": int(lengths.sum())}
+        return [_TextChunk(role, [texts[i] for i in places], places) for places in cut], counts
 
     def _encode(self, chunk: _TextChunk) -> Tensor:
         query = chunk.role == "query"
@@ -95,22 +86,15 @@ class _Steps:
         return torch.nn.functional.normalize(vectors, dim=1) if self._normalize else vectors
 
     def __call__(self, epoch: int, step: int, backward: Any) -> tuple[Tensor, dict[str, float]]:
-        batch = batching.make_batch(
-            self._rows,
-            self._members(epoch, step),
-            negatives=self._negatives,
-            seed=self._options.seed,
-            epoch=epoch,
-            group=self._group,
-        )
-        self.without_negatives += batch.without_negatives
+        batch = self._batcher.batch(epoch, step)
         corpus, queries = self._collection.corpus, self._collection.queries
-        query_chunks, query_tokens = self._cut(
+        query_chunks, query_counts = self._cut(
             [queries.by_id(i) for i in batch.queries], "query", self._options.max_query_length
         )
-        document_chunks, document_tokens = self._cut(
+        document_chunks, document_counts = self._cut(
             [corpus.by_id(i) for i in batch.documents], "document", self._options.max_document_length
         )
+        tokens = query_counts["tokens"] + document_counts["tokens"]
         parts: dict[str, float] = {}
 
         def loss(outputs: list[Tensor]) -> Tensor:
@@ -135,10 +119,10 @@ class _Steps:
             [*query_chunks, *document_chunks],
             loss,
             device=self._encoder.device,
-            cached=query_tokens + document_tokens > self._graph_tokens,
+            cached=tokens > self._graph_tokens,
             backward=backward,
         )
-        numbers = {"rows": len(batch.queries), "tokens": query_tokens + document_tokens}
+        numbers = query_counts | document_counts | {"tokens": tokens, "no_negatives": batch.without_negatives}
         return value, numbers | (parts if len(parts) > 1 else {})
 
 
@@ -149,21 +133,21 @@ def _in_order(outputs: list[Tensor], cut: list[_TextChunk]) -> Tensor:
 
 
 class _Dev:
-    """nDCG@10 of the model in training on a dev split, over the whole corpus."""
+    """nDCG@10 of the model in training on a dev split, over the whole corpus, as `eval` measures it."""
 
     def __init__(self, encoder: Encoder, collection: Collection, split: str, progress: console.Progress) -> None:
         self._encoder = encoder
         self._collection = collection
-        self._qrels = answerable(collection.qrels(split))
+        self._questions = Questions.of(collection, split, None)
         self._progress = progress
 
     def __call__(self) -> float:
-        corpus, queries = self._collection.corpus, self._collection.queries
-        ids = list(self._qrels)
-        query_vectors = self._encoder.encode([queries.by_id(i) for i in ids], "query", stored=False)
-        vectors = self._encoder.encode(corpus.texts(), "document", self._progress, stored=False)
-        hits = search.dense(query_vectors, vectors, corpus.ids, 10, similarity=self._encoder.similarity)
-        return float(np.mean(score_run(hits, corpus.ids, self._qrels, DEV_MEASURE)))
+        corpus, questions = self._collection.corpus, self._questions
+        queries = self._encoder.encode(questions.texts, "query", stored=False)
+        documents = self._encoder.encode(corpus.texts(), "document", self._progress, stored=False)
+        found = search.dense(queries, documents, corpus.ids, 11, similarity=self._encoder.similarity)
+        hits, _ = without_self(found, questions, corpus.ids, 10)
+        return float(np.mean(score_run(hits, corpus.ids, questions.qrels, DEV_MEASURE)))
 
 
 def _train(
@@ -184,12 +168,14 @@ def _train(
         raise EmbedtrainError(f"{len(rows)} rows to train on; contrastive training needs two at least")
     encoder.set_prompts(options.query_prompt, options.document_prompt)
     loop.set_dropout(encoder.model, options.dropout)
+    rows = _guarded(rows, collection)
     steps = _Steps(
         encoder,
         collection,
         rows,
         options,
         weights,
+        stage=claim.stage,
         negatives=negatives,
         teacher_temperature=teacher_temperature,
     )
@@ -209,10 +195,12 @@ def _train(
         "loss": ",".join(f"{name}:{weight:g}" for name, weight in weights.items()),
         "first_loss": round(curve.first_loss, 6),
         "last_loss": round(curve.last_loss, 6),
-        "documents_cut_in_training": f"{steps.documents_cut / max(1, steps.documents):.1%} at {options.max_document_length} tokens",
+        "documents_cut": f"{curve.share('documents_cut', 'documents'):.1%} at {options.max_document_length} tokens",
+        "queries_cut": f"{curve.share('queries_cut', 'queries'):.1%} at {options.max_query_length} tokens",
     }
-    if steps.without_negatives:
-        summary["rows_without_any_negative"] = steps.without_negatives
+    alone = sum(int(entry["no_negatives"]) for entry in curve.steps)
+    if alone:
+        summary["rows_without_negatives"] = f"{alone:,} of {sum(int(e['queries']) for e in curve.steps):,} drawn"
     if curve.best_epoch is not None:
         summary["dev_ndcg"] = {f"epoch {n + 1}": round(value, 4) for n, value in enumerate(curve.dev)}
         summary["kept_epoch"] = curve.best_epoch + 1
@@ -223,22 +211,62 @@ def _train(
         claim.write_folder(folder, rows=len(rows), dropped=dropped, summary=summary)
 
 
+def _guarded(rows: list[Row], collection: Collection) -> list[Row]:
+    """Rows whose positives are known to every other row that asks the same, in the same words."""
+    asked: dict[str, dict[str, None]] = {}
+    words = [normalised(collection.queries.by_id(row.query_id)) for row in rows]
+    for text, row in zip(words, rows, strict=True):
+        asked.setdefault(text, {}).update(dict.fromkeys(row.positives))
+    return [
+        dataclasses.replace(row, not_negatives=(*row.not_negatives, *others))
+        if (others := [d for d in asked[text] if d not in row.positives])
+        else row
+        for text, row in zip(words, rows, strict=True)
+    ]
+
+
+def _pairs(collection: Collection, options: PretrainOptions) -> tuple[list[Row], dict[str, int]]:
+    """A row for every query of a split with text and a positive with text; what is left out is counted."""
+    rows: list[Row] = []
+    dropped: Counter[str] = Counter()
+    for query, judged in collection.qrels(options.split).items():
+        positives = [document for document, grade in judged.items() if grade > 0]
+        filled = tuple(document for document in positives if normalised(collection.corpus.by_id(document)))
+        if not positives:
+            dropped["query without a positive"] += 1
+        elif not normalised(collection.queries.by_id(query)) or not filled:
+            dropped["pair without text"] += 1
+        else:
+            rows.append(Row(query, filled))
+    dropped.update(beyond_limit(len(rows), options.limit))
+    return rows[: options.limit], dict(dropped)
+
+
 def pretrain(
     claim: Claim, options: PretrainOptions, collection_path: Path, model: str, progress: console.Progress
 ) -> None:
-    """Train on every (query, positive) of a split with in-batch negatives; write a model folder."""
+    """Train on every query and its positives of a split with in-batch negatives; write a model folder."""
     collection = Collection(collection_path)
-    positives = collection.positives(options.split)
-    rows = [Row(query, tuple(documents)) for query, documents in positives.items()]
-    dropped = {} if options.limit is None else {"over --limit": max(0, len(rows) - options.limit)}
+    rows, dropped = _pairs(collection, options)
     encoder = Encoder.load(find_model(model))
-    _train(claim, options, collection, rows[: options.limit], encoder, {"infonce": 1.0}, dropped, progress)
+    _train(claim, options, collection, rows, encoder, {"infonce": 1.0}, dropped, progress)
+
+
+# Why a candidate was left out when it counts as positive, or is suspected to be.
+_LIKE_A_POSITIVE = frozenset({KNOWN_POSITIVE, SAME_AS_POSITIVE, ABOVE_MAX_RATIO})
 
 
 def _row(mined: MinedRow) -> Row:
-    """A training row of a mined or scored one; what the teacher called no negative is none in any batch."""
+    """A training row of a mined or scored one.
+
+    What the miner or the teacher took for a positive is no negative of the query in any batch.
+    """
+    verdicts = mined.verdict or ["keep"] * len(mined.candidate_ids)
+    judged = zip(mined.candidate_ids, mined.reason, verdicts, strict=True)
+    not_negatives = tuple(
+        document for document, why, verdict in judged if why in _LIKE_A_POSITIVE or verdict in NOT_NEGATIVE
+    )
     teacher = None
-    not_negatives: tuple[str, ...] = ()
     if mined.positive_teacher is not None and mined.candidate_teacher is not None:
         scores = zip(
             [*mined.positive_ids, *mined.candidate_ids],
@@ -246,8 +274,6 @@ def _row(mined: MinedRow) -> Row:
             strict=True,
         )
         teacher = {document: score for document, score in scores if score is not None}
-        judged = zip(mined.candidate_ids, mined.verdict or [], strict=True)
-        not_negatives = tuple(document for document, verdict in judged if verdict in ("drop", "promote"))
     return Row(mined.query_id, tuple(mined.positive_ids), tuple(mined.negatives), not_negatives, teacher)
 
 
@@ -262,7 +288,6 @@ def finetune(
     """Train on the rows of a mined or scored artifact; write a model folder."""
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
-    dropped = {} if options.limit is None else {"over --limit": max(0, len(mined) - options.limit)}
     rows = [_row(row) for row in mined[: options.limit]]
     scored = bool(rows) and all(row.teacher is not None for row in rows)
     weights = losses.parse(options.loss or ("infonce:0.2,kl:1.0" if scored else "infonce"))
@@ -272,6 +297,8 @@ def finetune(
             f"--loss {wanting[0]} needs a teacher's scores and {mined_path} has none; "
             "score it with: embedtrain score-teacher"
         )
+    if wanting and not options.negatives:
+        raise UsageError(f"--negatives 0 leaves {wanting[0]} nothing to compare; give 1 or more")
     encoder = Encoder.load(find_model(model))
     _train(
         claim,
@@ -280,7 +307,7 @@ def finetune(
         rows,
         encoder,
         weights,
-        dropped,
+        beyond_limit(len(mined), options.limit),
         progress,
         negatives=options.negatives,
         teacher_temperature=options.teacher_temperature,

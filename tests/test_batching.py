@@ -21,7 +21,7 @@ def groups(texts: dict[str, str]):
 
 def batch(rows: list[Row], texts: dict[str, str] | None = None, negatives: int = 4) -> batching.Batch:
     return batching.make_batch(
-        rows, range(len(rows)), negatives=negatives, seed=0, epoch=0, group=groups(texts or {})
+        rows, range(len(rows)), negatives=negatives, start=(0,), epoch=0, group=groups(texts or {})
     )
 
 
@@ -75,7 +75,7 @@ def test_draws_depend_on_seed_epoch_and_row_alone() -> None:
     rows = [Row(f"q{i}", (f"p{i}",), tuple(f"n{i}.{j}" for j in range(9))) for i in range(6)]
 
     def drawn(members: list[int], epoch: int) -> dict[str, list[str]]:
-        made = batching.make_batch(rows, members, negatives=3, seed=1, epoch=epoch, group=groups({}))
+        made = batching.make_batch(rows, members, negatives=3, start=(1,), epoch=epoch, group=groups({}))
         return {q: [made.documents[c] for c in made.columns[i]] for i, q in enumerate(made.queries)}
 
     assert drawn([0, 1, 2], 0)["q1"] == drawn([5, 1], 0)["q1"]
@@ -84,7 +84,7 @@ def test_draws_depend_on_seed_epoch_and_row_alone() -> None:
 
 @pytest.mark.parametrize(("rows", "size", "sizes"), [(33, 32, [17, 16]), (64, 32, [32, 32]), (5, 8, [5])])
 def test_no_batch_is_a_small_rest(rows: int, size: int, sizes: list[int]) -> None:
-    order = batching.epoch_order(rows, size, seed=0, epoch=0)
+    order = batching.epoch_order(rows, size, (0,), 0)
     assert [len(part) for part in order] == sizes
     assert sorted(np.concatenate(order).tolist()) == list(range(rows))
 
@@ -121,3 +121,27 @@ def test_no_softmax_holds_a_positive_of_its_query_as_negative(drawn: list[tuple[
         # Nothing that may be a negative was left out.
         shown = {texts[made.documents[flat[c]]] for c in np.flatnonzero(made.present.reshape(-1))}
         assert set(seen) == (shown - forbidden) | {texts[made.documents[flat[number * width]]]}
+
+
+def test_a_batcher_compares_normalised_texts_and_gives_every_row_once() -> None:
+    rows = [Row(f"q{i}", (f"d{i}",)) for i in range(7)]
+    texts = {"d0": "Titan", "d1": " titan ", **{f"d{i}": f"text {i}" for i in range(2, 7)}}
+    made = batching.Batcher(
+        rows, batch_size=4, negatives=0, start=batching.stream(0, "finetune"), text_of=texts.__getitem__
+    )
+    assert made.per_epoch == 2
+    for epoch in (0, 1):
+        seen = [query for step in range(2) for query in made.batch(epoch, step).queries]
+        assert sorted(seen) == [row.query_id for row in rows]
+    whole = batching.Batcher(rows, batch_size=7, negatives=0, start=(0,), text_of=texts.__getitem__).batch(0, 0)
+    place = {query: index for index, query in enumerate(whole.queries)}
+    assert not whole.mask[place["q0"], place["q1"]]
+    assert not whole.mask[place["q1"], place["q0"]]
+
+
+def test_two_stages_with_one_seed_do_not_draw_alike() -> None:
+    orders = [
+        np.concatenate(batching.epoch_order(50, 8, batching.stream(0, stage), 0)).tolist()
+        for stage in ("pretrain", "finetune")
+    ]
+    assert orders[0] != orders[1]

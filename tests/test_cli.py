@@ -122,6 +122,19 @@ def test_a_traceback_only_on_request(run_cli: RunCli) -> None:
     assert "Traceback" in run_cli("mine", "nothere", "--out", "x.parquet", EMBEDTRAIN_DEBUG="1").stderr
 
 
+def test_without_arguments_it_explains_itself(run_cli: RunCli) -> None:
+    done = run_cli()
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: embedtrain")
+
+
+def test_the_current_folder_is_no_output(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
+    done = run_cli("harvest", tiny, "--out", ".")
+    assert done.returncode == 2
+    assert "is the current folder" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_version(run_cli: RunCli) -> None:
     assert run_cli("--version").stdout == f"embedtrain {cli.__version__}\n"
 

@@ -70,7 +70,7 @@ def test_the_draw_is_seeded(small: Collection) -> None:
 def test_limit_counts_queries(small: Collection) -> None:
     probe = diagnose.draw(small, DiagnoseOptions(sample=100, limit=2))
     assert probe.queries == ["q0", "q1"]
-    assert probe.dropped["queries beyond --limit"] == 3
+    assert probe.dropped["query beyond --limit"] == 3
 
 
 def test_a_split_without_positives(tmp_path: Path) -> None:

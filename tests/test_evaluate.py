@@ -249,7 +249,7 @@ def results_of(base: list[float], other: list[float]) -> Any:
     """Systems whose P@1 is `base` and `other` on each query."""
     count = len(base)
     asked = Questions(
-        [f"q{n}" for n in range(count)], [""] * count, {f"q{n}": {"yes": 1.0} for n in range(count)}, 0
+        [f"q{n}" for n in range(count)], [""] * count, {f"q{n}": {"yes": 1.0} for n in range(count)}, 0, {}
     )
 
     def system(name: str, values: list[float]) -> System:

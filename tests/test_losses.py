@@ -205,6 +205,18 @@ def test_margin_mse_of_a_row_without_negatives_is_zero() -> None:
     assert float(losses.margin_mse(queries, documents, present, teacher, 0.1)[0]) == 0.0
 
 
+def test_listwise_by_hand_and_without_absent_columns() -> None:
+    scores = torch.tensor([[2.0, 1.0, 9.0], [0.5, 9.0, 9.0]], dtype=torch.float64, requires_grad=True)
+    present = torch.tensor([[True, True, False], [True, False, False]])
+    value = losses.listwise(scores, present)
+    # log(1 + e^-1) for the first row; a positive alone is certain.
+    assert value.tolist() == pytest.approx([math.log(1 + math.exp(-1)), 0.0])
+    value.sum().backward()
+    p = 1 / (1 + math.exp(-1))
+    assert scores.grad is not None
+    assert scores.grad.flatten().tolist() == pytest.approx([p - 1, 1 - p, 0, 0, 0, 0])
+
+
 def test_parse_reads_weights_and_refuses_what_it_does_not_know() -> None:
     assert losses.parse("infonce") == {"infonce": 1.0}
     assert losses.parse("infonce:0.2, kl:1.0") == {"infonce": 0.2, "kl": 1.0}

@@ -24,7 +24,7 @@ from embedtrain.systems import Names, Questions, System, file_name, from_file, r
 
 
 def questions(qrels: dict[str, dict[str, float]]) -> Questions:
-    return Questions(list(qrels), [f"text of {query}" for query in qrels], qrels, 0)
+    return Questions(list(qrels), [f"text of {query}" for query in qrels], qrels, 0, {})
 
 
 def hits(*rows: list[int]) -> Hits:

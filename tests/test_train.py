@@ -5,17 +5,20 @@ Deliberate breaks that turn a test here red: queries encoded as documents, rows 
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import RunCli
+from conftest import RunCli, write_collection
 
 from embedtrain import loop, train
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
-from embedtrain.config import FinetuneOptions
+from embedtrain.config import FinetuneOptions, PretrainOptions
 from embedtrain.console import silent
 from embedtrain.encoder import Encoder
 from embedtrain.mined import MinedRow, read_mined
@@ -39,7 +42,7 @@ def learn(tiny: Path, tmp_path: Path, rows: list[Row], epochs: float) -> tuple[E
     options = FinetuneOptions(
         batch_size=8, learning_rate=2e-4, epochs=epochs, max_document_length=24, max_query_length=24, warmup=0.0
     )
-    steps = train._Steps(encoder, collection, rows, options, {"infonce": 1.0}, negatives=0)
+    steps = train._Steps(encoder, collection, rows, options, {"infonce": 1.0}, stage="learn", negatives=0)
     curve = loop.run(
         encoder.model,
         steps,
@@ -65,25 +68,66 @@ def test_a_few_pairs_are_learned_by_heart(tiny: Path, tmp_path: Path) -> None:
     assert accuracy(encoder, collection, rows) == 1.0
 
 
+def test_shuffled_labels_do_not_beat_chance_elsewhere(tiny: Path, tmp_path: Path) -> None:
+    # Trained on wrong pairs of eight queries, the model does not find the right documents of those queries.
+    positives = Collection(tiny).positives("train")
+    owner = {documents[0]: query for query, documents in reversed(positives.items())}
+    documents, queries = list(owner)[8:16], [owner[document] for document in list(owner)[8:16]]
+    rows = [Row(query, (documents[(i + 1) % 8],)) for i, query in enumerate(queries)]
+    right = [Row(query, (documents[i],)) for i, query in enumerate(queries)]
+    encoder, _, collection = learn(tiny, tmp_path, rows, epochs=25)
+    assert accuracy(encoder, collection, right) <= 2 / 8
+
+
+def test_rows_that_ask_the_same_guard_each_others_positives(tmp_path: Path) -> None:
+    write_collection(
+        tmp_path / "c",
+        [{"_id": d, "text": f"text {d}"} for d in ("d1", "d2", "d3")],
+        [
+            {"_id": "q1", "text": "Same words"},
+            {"_id": "q2", "text": "same  words"},
+            {"_id": "q3", "text": "other"},
+        ],
+        {"train": [("q1", "d1", 1), ("q2", "d2", 1), ("q3", "d3", 1)]},
+    )
+    collection = Collection(tmp_path / "c")
+    rows, dropped = train._pairs(collection, PretrainOptions())
+    guarded = train._guarded(rows, collection)
+    assert [row.not_negatives for row in guarded] == [("d2",), ("d1",), ()]
+    assert dropped == {}
+
+
+def test_pairs_without_text_are_counted(tmp_path: Path) -> None:
+    write_collection(
+        tmp_path / "c",
+        [{"_id": "d1", "text": "text"}, {"_id": "d2", "text": " "}],
+        [{"_id": f"q{n}", "text": text} for n, text in enumerate(["one", "two", " ", "four", "five"])],
+        {"train": [("q0", "d1", 1), ("q1", "d2", 1), ("q2", "d1", 1), ("q3", "d1", 0), ("q4", "d1", 1)]},
+    )
+    rows, dropped = train._pairs(Collection(tmp_path / "c"), PretrainOptions(limit=1))
+    assert [row.query_id for row in rows] == ["q0"]
+    assert dropped == {"pair without text": 2, "query without a positive": 1, "query beyond --limit": 1}
+
+
 def test_what_the_teacher_dropped_is_no_negative_anywhere() -> None:
     mined = MinedRow(
         query_id="q",
         positive_ids=["p"],
         positive_scores=[0.9],
-        candidate_ids=["a", "b", "c"],
-        candidate_scores=[0.8, 0.7, 0.6],
-        candidate_ranks=[1, 2, 3],
-        candidate_retrievers=["dense"] * 3,
-        selected=[True, True, False],
-        reason=["selected", "selected", "eligible"],
+        candidate_ids=["a", "b", "c", "d"],
+        candidate_scores=[0.8, 0.7, 0.6, 0.9],
+        candidate_ranks=[1, 2, 3, 4],
+        candidate_retrievers=["dense"] * 4,
+        selected=[True, True, False, False],
+        reason=["selected", "selected", "eligible", "above max ratio"],
         positive_teacher=[2.0],
-        candidate_teacher=[3.0, 1.0, 0.5],
-        verdict=["drop", "keep", "keep"],
+        candidate_teacher=[3.0, 1.0, None, None],
+        verdict=["drop", "keep", "keep", "keep"],
     )
     row = train._row(mined)
     assert row.negatives == ("b",)
-    assert row.not_negatives == ("a",)
-    assert row.teacher == {"p": 2.0, "a": 3.0, "b": 1.0, "c": 0.5}
+    assert row.not_negatives == ("a", "d")
+    assert row.teacher == {"p": 2.0, "a": 3.0, "b": 1.0}
 
 
 def test_verdicts_by_hand() -> None:
@@ -97,10 +141,6 @@ def test_verdicts_by_hand() -> None:
 @pytest.fixture(scope="module")
 def story(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mine, train-teacher, score-teacher, pretrain and finetune on the tiny collection, each through its command."""
-    import os
-    import subprocess
-    import sys
-
     folder = tmp_path_factory.mktemp("story")
     short = ["--max-document-length", "48", "--max-query-length", "24", "--quiet"]
     commands = [
@@ -108,7 +148,7 @@ def story(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["train-teacher", "mined.parquet", "--collection", tiny, "--out", "teacher", "--epochs", "0.5"]
         + ["--max-length", "64", "--quiet"],
         ["score-teacher", "mined.parquet", "--collection", tiny, "--teacher", "teacher", "--out", "scored.parquet"]
-        + ["--max-length", "64", "--quiet"],
+        + ["--quiet"],
         ["pretrain", tiny, "--out", "pretrained", "--batch-size", "16", *short],
         ["finetune", "scored.parquet", "--collection", tiny, "--model", "pretrained", "--out", "tuned"]
         + ["--epochs", "1", "--batch-size", "16", *short],
@@ -144,7 +184,8 @@ def test_teacher_loads_plainly_and_scores_the_same(story: Path, tiny: Path) -> N
 
     collection = Collection(tiny)
     row = read_mined(story / "scored.parquet")[0]
-    teacher = CrossEncoder(str(story / "teacher"), max_length=64)
+    teacher = CrossEncoder(str(story / "teacher"))
+    assert teacher.max_seq_length == 64
     query = collection.queries.by_id(row.query_id)
     pairs = [(query, collection.corpus.by_id(document)) for document in row.positive_ids]
     assert np.abs(teacher.predict(pairs) - np.asarray(row.positive_teacher)).max() < 1e-4
@@ -187,6 +228,31 @@ def test_training_again_gives_the_same_bytes_whatever_the_hash_seed(
     expected = b"".join(p.relative_to(first).as_posix().encode() + p.read_bytes() for p in files)
     assert again("1") == expected
     assert again("2") == expected
+
+
+def test_a_teacher_is_no_encoder_and_a_model_no_collection(story: Path, tiny: Path, run_cli: RunCli) -> None:
+    done = run_cli("eval", tiny, "--model", story / "teacher", "--out", "results")
+    assert done.returncode == 1
+    assert "is a cross-encoder; a bi-encoder is needed" in done.stderr
+    done = run_cli("pretrain", story / "tuned", "--out", "out")
+    assert done.returncode == 1
+    assert "is a model artifact where a collection one is needed" in done.stderr
+    assert "embedtrain harvest" in done.stderr
+
+
+def test_a_full_disk_in_training_is_a_sentence_and_leaves_nothing_whole(tiny: Path, tmp_path: Path) -> None:
+    """Files may not grow beyond 1 MB in this process: the first checkpoint fails."""
+    code = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)); "
+        "sys.argv = ['embedtrain', *sys.argv[1:]]; runpy.run_module('embedtrain', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code, "pretrain", str(tiny), "--out", "out", "--limit", "8", "--quiet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "make room and run the command again" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_distillation_needs_scores_and_an_encoder_is_no_teacher(

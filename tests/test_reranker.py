@@ -1,0 +1,97 @@
+"""The cross-encoder: order of scores, pairs of any length, batches that change nothing, scores kept on disk."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from embedtrain.errors import EmbedtrainError
+from embedtrain.models import MINILM, ModelSource, find_model
+from embedtrain.reranker import Reranker
+
+QUERY = "Does vitamin D prevent influenza?"
+DOCUMENTS = ["A trial of vitamin D.", "word " * 300, "Cells.", "A trial of vitamin D."]
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Reranker:
+    torch.set_num_threads(1)
+    return Reranker.from_encoder(find_model(MINILM), seed=3, max_length=96)
+
+
+def test_one_pair_gives_a_list_of_one_p30(teacher: Reranker) -> None:
+    assert teacher.score([(QUERY, DOCUMENTS[0])]).shape == (1,)
+    assert teacher.score([]).shape == (0,)
+
+
+def test_scores_stand_in_the_order_of_the_pairs_p31(teacher: Reranker) -> None:
+    pairs = [(QUERY, document) for document in DOCUMENTS]
+    scores = teacher.score(pairs)
+    assert np.array_equal(teacher.score(pairs[::-1]), scores[::-1])
+    assert scores[0] == scores[3]
+    assert len(set(scores[:3].tolist())) == 3
+
+
+def test_neighbours_change_nothing_p34(teacher: Reranker) -> None:
+    with torch.inference_mode():
+        alone = [float(teacher.forward([(QUERY, document)])[0]) for document in DOCUMENTS]
+        together = teacher.forward([(QUERY, document) for document in DOCUMENTS]).tolist()
+    assert np.abs(np.subtract(alone, together)).max() < 1e-4
+
+
+def test_only_the_document_is_cut_p32(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, torch.Tensor]] = []
+    preprocess = teacher.model.preprocess
+
+    def spy(*args, **kwargs):
+        seen.append(preprocess(*args, **kwargs))
+        return seen[-1]
+
+    monkeypatch.setattr(teacher.model, "preprocess", spy)
+    query = "vitamin " * 60  # 62 tokens with its frame: more than half of the 96
+    with torch.inference_mode():
+        teacher.forward([(query, "word " * 300)])
+    ids = seen[0]["input_ids"][0]
+    assert len(ids) == 96
+    # Everything up to the first separator is the query: its 60 words and the opening token.
+    assert int((ids == 102).nonzero()[0]) == 61
+
+
+def test_scores_are_kept_for_this_teacher_and_this_length(
+    teacher: Reranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [(QUERY, f"document number {n}") for n in range(3)]
+    first = teacher.score(pairs)
+    calls: list[int] = []
+    forward = teacher.forward
+    monkeypatch.setattr(teacher, "forward", lambda chunk: calls.append(len(chunk)) or forward(chunk))
+    assert np.array_equal(teacher.score(pairs), first)
+    assert calls == []
+    teacher.score([*pairs, (QUERY, "a new document")])
+    assert calls == [1]
+    other = Reranker(teacher.model, ModelSource(Path("x"), "x", "another hash"), 96)
+    monkeypatch.setattr(other, "forward", lambda chunk: calls.append(len(chunk)) or forward(chunk))
+    other.score(pairs)
+    assert sum(calls[1:]) == 3
+
+
+def test_a_split_between_query_and_document_is_part_of_the_key(teacher: Reranker) -> None:
+    scores = teacher.score([("a b", "c"), ("a", "b c")])
+    assert scores[0] != scores[1]
+
+
+def test_the_head_comes_from_the_seed_and_leaves_the_global_state_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    one, two, three = (Reranker.from_encoder(find_model(MINILM), seed=seed, max_length=96) for seed in (1, 1, 2))
+    assert torch.equal(torch.rand(1), expected)
+    weights = [model.model.model.classifier.weight for model in (one, two, three)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_an_encoder_is_no_teacher_p33() -> None:
+    with pytest.raises(EmbedtrainError, match="head would be random"):
+        Reranker.load(find_model(MINILM))
