@@ -99,7 +99,7 @@ class Encoder:
                 model = SentenceTransformer(
                     str(source.path), device=str(device or default_device()), local_files_only=True
                 )
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Exception as error:  # a broken folder breaks in as many ways as there are libraries under it
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise EmbedtrainError(f"model {source.name} cannot be loaded: {reason}") from error
         model.eval()

@@ -44,7 +44,13 @@ class Questions:
             raise EmbedtrainError(f"no query of split {split} of {collection.path} has a relevant document")
         ids = list(kept)[:limit]
         texts = [collection.queries.by_id(query) for query in ids]
-        return cls(ids, texts, {query: kept[query] for query in ids}, len(qrels) - len(kept), beyond_limit(len(kept), limit))
+        return cls(
+            ids,
+            texts,
+            {query: kept[query] for query in ids},
+            len(qrels) - len(kept),
+            beyond_limit(len(kept), limit),
+        )
 
 
 @dataclasses.dataclass
