@@ -10,20 +10,24 @@ MODEL      ?= sentence-transformers/all-MiniLM-L6-v2
 SPLIT      ?= test
 CUT        ?=
 
-LENGTHS := --max-document-length 192 --max-query-length 64
+TEACHER := --negatives 5 --epochs 1.5 --max-length 128
+TUNING  := --negatives 3 --epochs 2 --batch-size 16 --learning-rate 5e-5 --max-document-length 128
 
 .PHONY: scifact dev
 scifact:
 	$(EMBEDTRAIN) harvest $(DATA)/scifact $(CUT) --out $(OUT)/collection
 	$(EMBEDTRAIN) harvest $(DATA)/scifact --kind titles --out $(OUT)/pairs
 	$(EMBEDTRAIN) mine $(OUT)/collection --model $(MODEL) --out $(OUT)/mined.parquet
-	$(EMBEDTRAIN) train-teacher $(OUT)/mined.parquet --model $(MODEL) --out $(OUT)/teacher
+	$(EMBEDTRAIN) train-teacher $(OUT)/mined.parquet --model $(MODEL) $(TEACHER) --out $(OUT)/teacher
 	$(EMBEDTRAIN) score-teacher $(OUT)/mined.parquet --teacher $(OUT)/teacher --out $(OUT)/scored.parquet
-	$(EMBEDTRAIN) pretrain $(OUT)/pairs --model $(MODEL) $(LENGTHS) --out $(OUT)/pretrained
-	$(EMBEDTRAIN) finetune $(OUT)/scored.parquet --model $(OUT)/pretrained $(LENGTHS) --out $(OUT)/tuned
-	$(EMBEDTRAIN) diagnose $(OUT)/tuned --collection $(OUT)/collection --split $(SPLIT) --against $(MODEL) --out $(OUT)/report
+	$(EMBEDTRAIN) pretrain $(OUT)/pairs --model $(MODEL) --max-document-length 160 --out $(OUT)/pretrained
+	$(EMBEDTRAIN) finetune $(OUT)/scored.parquet --model $(OUT)/pretrained $(TUNING) --out $(OUT)/tuned
 	$(EMBEDTRAIN) eval $(OUT)/collection --split $(SPLIT) --bm25 --model $(MODEL) --model $(OUT)/tuned --hybrid \
-	    --rerank $(OUT)/teacher --out $(OUT)/results
+	    --rerank $(OUT)/teacher --rerank-depth 20 --out $(OUT)/results
+	$(EMBEDTRAIN) diagnose $(OUT)/tuned --collection $(OUT)/collection --split $(SPLIT) --against $(MODEL) \
+	    --eval $(OUT)/results --out $(OUT)/report
+	@$(EMBEDTRAIN) inspect $(OUT)/results
+	@echo "The report: $(OUT)/report/report.html"
 
 # The same on a quarter of the training claims, held out: what settings are chosen on.
 dev:
