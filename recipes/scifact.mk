@@ -10,8 +10,8 @@ MODEL      ?= sentence-transformers/all-MiniLM-L6-v2
 SPLIT      ?= test
 CUT        ?=
 
-TEACHER := --negatives 5 --epochs 1.5 --max-length 128
-TUNING  := --negatives 3 --epochs 2 --batch-size 16 --learning-rate 5e-5 --max-document-length 128
+TEACHER := --negatives 4 --epochs 1 --max-length 128
+TUNING  := --loss infonce --negatives 2 --learning-rate 2e-5 --max-document-length 160
 
 .PHONY: scifact dev
 scifact:
@@ -20,7 +20,7 @@ scifact:
 	$(EMBEDTRAIN) mine $(OUT)/collection --model $(MODEL) --out $(OUT)/mined.parquet
 	$(EMBEDTRAIN) train-teacher $(OUT)/mined.parquet --model $(MODEL) $(TEACHER) --out $(OUT)/teacher
 	$(EMBEDTRAIN) score-teacher $(OUT)/mined.parquet --teacher $(OUT)/teacher --out $(OUT)/scored.parquet
-	$(EMBEDTRAIN) pretrain $(OUT)/pairs --model $(MODEL) --max-document-length 160 --out $(OUT)/pretrained
+	$(EMBEDTRAIN) pretrain $(OUT)/pairs --model $(MODEL) --max-document-length 96 --out $(OUT)/pretrained
 	$(EMBEDTRAIN) finetune $(OUT)/scored.parquet --model $(OUT)/pretrained $(TUNING) --out $(OUT)/tuned
 	$(EMBEDTRAIN) eval $(OUT)/collection --split $(SPLIT) --bm25 --model $(MODEL) --model $(OUT)/tuned --hybrid \
 	    --rerank $(OUT)/teacher --rerank-depth 20 --out $(OUT)/results
