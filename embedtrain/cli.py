@@ -16,6 +16,33 @@ import typer
 
 from embedtrain import __version__, config, console
 from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.flags import (
+    BatchSize,
+    CollectionArgument,
+    CollectionOption,
+    DocumentPrompt,
+    Dropout,
+    Epochs,
+    Force,
+    Json,
+    Language,
+    LearningRate,
+    Limit,
+    MaxDocumentLength,
+    MaxPairLength,
+    MaxPairLengthOrOwn,
+    MaxQueryLength,
+    MinedArgument,
+    Model,
+    Negatives,
+    OutFile,
+    OutFolder,
+    QueryPrompt,
+    Quiet,
+    Seed,
+    Split,
+    Temperature,
+)
 
 app = typer.Typer(
     name="embedtrain",
@@ -26,53 +53,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-# Flags that several commands share are declared once, here, and mean the same everywhere.
-OutFile = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", metavar="FILE")]
-OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write.", metavar="FOLDER")]
-Seed = Annotated[
-    int,
-    typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of everything random; the same seed, the same bytes."),
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Work on the first N queries only.")]
-Force = Annotated[bool, typer.Option("--force", help="Do it again even when the output is up to date.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no hints on standard error.")]
-CollectionArgument = Annotated[
-    Path,
-    typer.Argument(help="A collection folder (BEIR layout: corpus, queries, qrels).", metavar="COLLECTION"),
-]
-CollectionOption = Annotated[
-    Path | None,
-    typer.Option("--collection", help="The collection the ids belong to [default: the recorded one]."),
-]
-Model = Annotated[str, typer.Option("--model", help="Local model folder or hub name.", metavar="MODEL")]
-Split = Annotated[str, typer.Option("--split", help="The split whose queries are used.")]
-Language = Annotated[str, typer.Option("--language", help="Language of stemmer and stop words for BM25, or none.")]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=2, help="Queries a step.")]
-LearningRate = Annotated[float, typer.Option("--learning-rate", min=0.0, help="Highest learning rate.")]
-Epochs = Annotated[float, typer.Option("--epochs", min=0.001, help="Passes over the rows; fractions are allowed.")]
-Negatives = Annotated[int, typer.Option("--negatives", min=0, help="Mined negatives a query, at most.")]
-MaxPairLength = Annotated[int, typer.Option("--max-length", min=8, help="Tokens of query and document together.")]
-MaxPairLengthOrOwn = Annotated[
-    int | None,
-    typer.Option(
-        "--max-length", min=8, help="Tokens of query and document together [default: the teacher's own]."
-    ),
-]
-Temperature = Annotated[float, typer.Option("--temperature", min=1e-4, help="Temperature of the softmax.")]
-MaxQueryLength = Annotated[int, typer.Option("--max-query-length", min=4, help="Tokens of a query in training.")]
-MaxDocumentLength = Annotated[
-    int, typer.Option("--max-document-length", min=4, help="Tokens of a document in training.")
-]
-Dropout = Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Dropout in training.")]
-QueryPrompt = Annotated[
-    str | None, typer.Option("--query-prompt", help="Text put before every query; saved with the model.")
-]
-DocumentPrompt = Annotated[
-    str | None,
-    typer.Option("--document-prompt", help="Text put before every document; saved with the model."),
-]
 
 
 def _show(claim: Any, *, as_json: bool) -> None:
@@ -237,9 +217,6 @@ def _mined_inputs(mined: Path, collection: Path | None, *kinds: str) -> tuple[Pa
     given = artifacts.Input.of("collection", path)
     artifacts.check_same_input(record, "collection", given.sha256, mined)
     return path, [artifacts.Input.of(record["kind"], mined), given]
-
-
-MinedArgument = Annotated[Path, typer.Argument(help="A mined artifact.", metavar="MINED")]
 
 
 @app.command("train-teacher", epilog="Example: embedtrain train-teacher mined.parquet --out teacher/")

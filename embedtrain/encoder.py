@@ -12,7 +12,7 @@ import sentence_transformers
 import torch
 from sentence_transformers import SentenceTransformer
 
-from embedtrain import chunks, console
+from embedtrain import console, inference
 from embedtrain.artifacts import read_record
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import ModelSource, is_cross_encoder
@@ -20,25 +20,10 @@ from embedtrain.store import VectorStore, text_key
 
 Role = Literal["query", "document"]
 
-# Padded tokens a forward pass: on a CPU what stays in its caches is fastest, a GPU wants more.
-CPU_TOKENS = 2_048
-GPU_TOKENS = 65_536
-
-# Vectors are put on disk this often while encoding, so that a killed run goes on from there.
-SHARD_TEXTS = 1_024
-
 # The length limit of a model that has none (static embeddings).
 UNLIMITED = 1 << 20
 
-# Texts are tokenised so many at a time: their token lists are large.
-TOKENISED_AT_ONCE = 4_096
-
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
-
-def token_budget(device: torch.device) -> int:
-    """Padded tokens a forward pass on a device."""
-    return CPU_TOKENS if device.type == "cpu" else GPU_TOKENS
 
 
 @contextlib.contextmanager
@@ -144,8 +129,8 @@ class Encoder:
         """Tokens of each text with its prompt, whatever the limit. (n,) int64"""
         tokenizer = self.model.tokenizer
         lengths: list[int] = []
-        for start in range(0, len(texts), TOKENISED_AT_ONCE):
-            prompted = [self.prompts[role] + text for text in texts[start : start + TOKENISED_AT_ONCE]]
+        for start in range(0, len(texts), inference.TOKENISED_AT_ONCE):
+            prompted = [self.prompts[role] + text for text in texts[start : start + inference.TOKENISED_AT_ONCE]]
             if tokenizer is None:
                 lengths += [len(text.split()) for text in prompted]
             elif hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
@@ -183,59 +168,18 @@ class Encoder:
         Vectors come from the store and go to it unless `stored` is False (a model still in training has no
         identity to keep them under).
         """
-        store = VectorStore(self._identity(role)) if stored else None
-        keys = [text_key(text) for text in texts]
-        found: dict[bytes, np.ndarray] = {}
-        missing: dict[bytes, str] = {}
-        for key, text in zip(keys, texts, strict=True):
-            vector = store.get(key) if store else None
-            if vector is not None:
-                found[key] = vector
-            elif key not in found:
-                missing[key] = text
-        self._encode_missing(missing, role, found, store, progress)
-        if not keys:
-            return np.empty((0, self.dimension), dtype=np.float32)
-        return np.stack([found[key] for key in keys]).astype(np.float32, copy=False)
-
-    def _encode_missing(
-        self,
-        missing: dict[bytes, str],
-        role: Role,
-        found: dict[bytes, np.ndarray],
-        store: VectorStore | None,
-        progress: console.Progress,
-    ) -> None:
-        if not missing:
-            return
-        keys, texts = list(missing), list(missing.values())
-        lengths = np.minimum(self.token_lengths(texts, role), self.max_length)
-        waiting: list[bytes] = []
-        done = 0
-        what = f"encode {'queries' if role == 'query' else 'documents'} with {self.source.name}"
-
-        def flush() -> None:
-            if store and waiting:
-                store.add(waiting, np.stack([found[key] for key in waiting]))
-            waiting.clear()
-
-        training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                progress(what, 0, len(texts), "")
-                for chunk in chunks.by_length(lengths, token_budget(self.device)):
-                    vectors = self.forward([texts[i] for i in chunk], role).float().cpu().numpy()
-                    for position, vector in zip(chunk, vectors, strict=True):
-                        found[keys[position]] = vector
-                        waiting.append(keys[position])
-                    done += len(chunk)
-                    if len(waiting) >= SHARD_TEXTS:
-                        flush()
-                    progress(what, done, len(texts), "")
-        finally:
-            flush()
-            self.model.train(training)
+        vectors = inference.compute(
+            texts,
+            [text_key(text) for text in texts],
+            model=self.model,
+            lengths=lambda left: np.minimum(self.token_lengths(left, role), self.max_length),
+            forward=lambda chunk: self.forward(chunk, role),
+            device=self.device,
+            store=VectorStore(self._identity(role)) if stored else None,
+            what=f"encode {'queries' if role == 'query' else 'documents'} with {self.source.name}",
+            progress=progress,
+        )
+        return np.stack(vectors) if vectors else np.empty((0, self.dimension), dtype=np.float32)
 
     def save(self, folder: Path) -> None:
         """Save in the form that `SentenceTransformer(path)` loads, prompts included, weights as safetensors."""

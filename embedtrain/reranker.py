@@ -9,17 +9,13 @@ import sentence_transformers
 import torch
 from sentence_transformers import CrossEncoder
 
-from embedtrain import chunks, console
-from embedtrain.encoder import TOKENISED_AT_ONCE, UNLIMITED, default_device, quiet_loading, token_budget
+from embedtrain import console, inference
+from embedtrain.encoder import UNLIMITED, default_device, quiet_loading
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import ModelSource, is_cross_encoder
 from embedtrain.store import VectorStore, text_key
 
 Pair = tuple[str, str]
-
-
-# Scores are put on disk this often, so that a killed run goes on from there.
-SHARD_PAIRS = 2_048
 
 
 class Reranker:
@@ -79,8 +75,8 @@ class Reranker:
     def token_lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
         """Tokens of each pair, uncut. (n,) int64"""
         lengths: list[int] = []
-        for start in range(0, len(pairs), TOKENISED_AT_ONCE):
-            queries, documents = map(list, zip(*pairs[start : start + TOKENISED_AT_ONCE], strict=True))
+        for start in range(0, len(pairs), inference.TOKENISED_AT_ONCE):
+            queries, documents = map(list, zip(*pairs[start : start + inference.TOKENISED_AT_ONCE], strict=True))
             with quiet_loading():
                 encoded = self.model.tokenizer(queries, documents, truncation=False)["input_ids"]
             lengths += [len(ids) for ids in encoded]
@@ -108,49 +104,18 @@ class Reranker:
     def score(self, pairs: Sequence[Pair], progress: console.Progress = console.silent) -> np.ndarray:
         """Raw logits (n,) float32 of pairs, in their order; each distinct pair is scored once and kept on disk."""
         made_by = f"{sentence_transformers.__version__}|{torch.__version__}|{self.device.type}|float32"
-        store = VectorStore(f"scores|{self.source.sha256}|{self.max_length}|{made_by}")
-        keys = [text_key(f"{len(query)}|{query}|{document}") for query, document in pairs]
-        found: dict[bytes, float] = {}
-        missing: dict[bytes, Pair] = {}
-        for key, pair in zip(keys, pairs, strict=True):
-            value = store.get(key)
-            if value is not None:
-                found[key] = float(value[0])
-            else:
-                missing[key] = pair
-        self._score_missing(missing, found, store, progress)
-        return np.asarray([found[key] for key in keys], dtype=np.float32)
-
-    def _score_missing(
-        self, missing: dict[bytes, Pair], found: dict[bytes, float], store: VectorStore, progress: console.Progress
-    ) -> None:
-        if not missing:
-            return
-        keys, pairs = list(missing), list(missing.values())
-        lengths = np.minimum(self.token_lengths(pairs), self.max_length)
-        what = f"score pairs with {self.source.name}"
-        waiting: list[bytes] = []
-        done = 0
-
-        def flush() -> None:
-            store.add(waiting, np.asarray([[found[key]] for key in waiting], dtype=np.float32))
-            waiting.clear()
-
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                progress(what, 0, len(pairs), "")
-                for chunk in chunks.by_length(lengths, token_budget(self.device)):
-                    values = self.forward([pairs[i] for i in chunk]).float().cpu().numpy()
-                    for position, value in zip(chunk, values, strict=True):
-                        found[keys[position]] = float(value)
-                        waiting.append(keys[position])
-                    done += len(chunk)
-                    if len(waiting) >= SHARD_PAIRS:
-                        flush()
-                    progress(what, done, len(pairs), "")
-        finally:
-            flush()
+        scores = inference.compute(
+            pairs,
+            [text_key(f"{len(query)}|{query}|{document}") for query, document in pairs],
+            model=self.model,
+            lengths=lambda left: np.minimum(self.token_lengths(left), self.max_length),
+            forward=lambda chunk: self.forward(chunk)[:, None],
+            device=self.device,
+            store=VectorStore(f"scores|{self.source.sha256}|{self.max_length}|{made_by}"),
+            what=f"score pairs with {self.source.name}",
+            progress=progress,
+        )
+        return np.concatenate(scores) if scores else np.empty(0, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
         """Save in the form that `CrossEncoder(path)` loads: weights as safetensors, the length limit included."""

@@ -13,8 +13,8 @@ from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import TrainTeacherOptions
-from embedtrain.encoder import token_budget
 from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.inference import token_budget
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
 from embedtrain.negatives import ELIGIBLE, SELECTED

@@ -14,8 +14,9 @@ from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import FinetuneOptions, PretrainOptions, TrainOptions
-from embedtrain.encoder import Encoder, Role, token_budget
+from embedtrain.encoder import Encoder, Role
 from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.inference import token_budget
 from embedtrain.metrics import score_run
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from embedtrain import encoder as encoder_module
+from embedtrain import inference
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, ModelSource, find_model
@@ -39,7 +39,7 @@ def test_vectors_are_those_of_sentence_transformers(minilm: Encoder) -> None:
 def test_neighbours_change_nothing_p51(minilm: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = np.concatenate([minilm.encode([text], "query", stored=False) for text in TEXTS])
     for budget in (300, 2_048, 100_000):
-        monkeypatch.setattr(encoder_module, "CPU_TOKENS", budget)
+        monkeypatch.setattr(inference, "CPU_TOKENS", budget)
         together = minilm.encode(TEXTS, "query", stored=False)
         assert np.abs(alone - together).max() < 1e-6
 
