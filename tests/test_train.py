@@ -138,25 +138,28 @@ def test_verdicts_by_hand() -> None:
     assert verdicts([-4.0], [-5.0, -3.0], [True, True], 0.0) == ["keep", "drop"]
 
 
+SHORT = ["--max-document-length", "48", "--max-query-length", "24", "--quiet"]
+COMMANDS = [
+    ["mine", "TINY", "--out", "mined.parquet", "--top-k", "10", "--negatives", "3", "--quiet"],
+    ["train-teacher", "mined.parquet", "--collection", "TINY", "--out", "teacher", "--epochs", "0.5"]
+    + ["--max-length", "64", "--quiet"],
+    ["score-teacher", "mined.parquet", "--collection", "TINY", "--teacher", "teacher", "--out", "scored.parquet"]
+    + ["--quiet"],
+    ["pretrain", "TINY", "--out", "pretrained", "--batch-size", "16", *SHORT],
+    ["finetune", "scored.parquet", "--collection", "TINY", "--model", "pretrained", "--out", "tuned"]
+    + ["--epochs", "1", "--batch-size", "16", *SHORT],
+]
+
+
 @pytest.fixture(scope="module")
 def story(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mine, train-teacher, score-teacher, pretrain and finetune on the tiny collection, each through its command."""
     folder = tmp_path_factory.mktemp("story")
-    short = ["--max-document-length", "48", "--max-query-length", "24", "--quiet"]
-    commands = [
-        ["mine", tiny, "--out", "mined.parquet", "--top-k", "10", "--negatives", "3", "--quiet"],
-        ["train-teacher", "mined.parquet", "--collection", tiny, "--out", "teacher", "--epochs", "0.5"]
-        + ["--max-length", "64", "--quiet"],
-        ["score-teacher", "mined.parquet", "--collection", tiny, "--teacher", "teacher", "--out", "scored.parquet"]
-        + ["--quiet"],
-        ["pretrain", tiny, "--out", "pretrained", "--batch-size", "16", *short],
-        ["finetune", "scored.parquet", "--collection", tiny, "--model", "pretrained", "--out", "tuned"]
-        + ["--epochs", "1", "--batch-size", "16", *short],
-    ]
     env = {**os.environ, "EMBEDTRAIN_CACHE": str(folder / "cache")}
-    for command in commands:
+    for command in COMMANDS:
+        args = [str(tiny) if argument == "TINY" else argument for argument in command]
         done = subprocess.run(
-            [sys.executable, "-m", "embedtrain", *map(str, command)],
+            [sys.executable, "-m", "embedtrain", *args],
             cwd=folder,
             env=env,
             capture_output=True,
@@ -208,26 +211,32 @@ def test_tuned_model_loads_plainly_and_knows_its_ancestry(story: Path) -> None:
     assert not list(story.glob(".*work*"))
 
 
-def test_training_again_gives_the_same_bytes_whatever_the_hash_seed(
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file of an artifact, by its name within it."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in files}
+
+
+def test_the_same_commands_again_give_the_same_bytes_whatever_the_hash_seed(
     story: Path, tiny: Path, tmp_path: Path, run_cli: RunCli
 ) -> None:
-    def again(number: str) -> bytes:
-        out = tmp_path / number / "tuned"
-        done = run_cli(
-            *("finetune", "scored.parquet", "--collection", tiny, "--model", "pretrained", "--out", out),
-            *("--epochs", "1", "--batch-size", "16", "--max-document-length", "48", "--max-query-length", "24"),
-            cwd=story,
-            PYTHONHASHSEED=number,
-        )
+    """A cache of its own, another hash seed, the same inputs: the same bytes of every artifact."""
+    again = tmp_path / "again"
+    for command in COMMANDS:
+        args = [str(tiny) if argument == "TINY" else argument for argument in command]
+        # Inputs are those of the first story, so that each stage is compared by itself.
+        args = [
+            str(story / a) if a in ("mined.parquet", "scored.parquet", "teacher", "pretrained") else a
+            for a in args
+        ]
+        out = args.index("--out") + 1
+        args[out] = str(again / Path(args[out]).name)
+        done = run_cli(*args, cwd=story, PYTHONHASHSEED="12345", EMBEDTRAIN_CACHE=str(tmp_path / "cache"))
         assert done.returncode == 0, done.stderr
-        files = sorted(p for p in out.rglob("*") if p.is_file())
-        return b"".join(p.relative_to(out).as_posix().encode() + p.read_bytes() for p in files)
-
-    first = story / "tuned"
-    files = sorted(p for p in first.rglob("*") if p.is_file())
-    expected = b"".join(p.relative_to(first).as_posix().encode() + p.read_bytes() for p in files)
-    assert again("1") == expected
-    assert again("2") == expected
+    made = sorted(path.name for path in again.iterdir())
+    assert made == ["mined.parquet", "pretrained", "scored.parquet", "teacher", "tuned"]
+    for name in made:
+        assert contents(again / name) == contents(story / name), name
 
 
 def test_a_teacher_is_no_encoder_and_a_model_no_collection(story: Path, tiny: Path, run_cli: RunCli) -> None:
