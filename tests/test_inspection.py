@@ -75,7 +75,7 @@ def _tables() -> None:
         Path("mined.parquet"),
         kind="mined",
         stage="mine",
-        options=config.MineOptions(top_k=20, seed=5),
+        options=config.MineOptions(top_k=20),
         inputs=[collection],
     )
     claim.write_table(mined.to_table([_row()], "mined"), dropped={}, summary={"candidates": 4})
@@ -133,7 +133,7 @@ def test_mined(work: Path) -> None:
     text = inspect_artifact(Path("mined.parquet"), None, 3).as_text()
     lines = [line.strip() for line in text.splitlines()]
     assert lines[0] == "mined.parquet: mined artifact, schema 1, 1 rows"
-    assert "made by     embedtrain 0.1.0 mine, top k 20, seed 5" in lines
+    assert "made by     embedtrain 0.1.0 mine, top k 20" in lines
     at = lines.index("query q1: first query")
     assert lines[at + 1] == "+ d0 (score 0.750)  Title 0 text 0"
     assert lines[at + 2].startswith("+ d2 (score 0.500)  Title 2 a very long text of two lines a very")
