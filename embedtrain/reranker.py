@@ -101,8 +101,14 @@ class Reranker:
         }
         return self.model(features)["scores"].reshape(len(pairs))
 
-    def score(self, pairs: Sequence[Pair], progress: console.Progress = console.silent) -> np.ndarray:
-        """Raw logits (n,) float32 of pairs, in their order; each distinct pair is scored once and kept on disk."""
+    def score(
+        self, pairs: Sequence[Pair], progress: console.Progress = console.silent, *, stored: bool = True
+    ) -> np.ndarray:
+        """Raw logits (n,) float32 of pairs, in their order; each distinct pair is scored once.
+
+        Scores come from the store and go to it unless `stored` is False (a model still in training has no identity
+        to keep them under).
+        """
         made_by = f"{sentence_transformers.__version__}|{torch.__version__}|{self.device.type}|float32"
         scores = inference.compute(
             pairs,
@@ -111,8 +117,8 @@ class Reranker:
             lengths=lambda left: np.minimum(self.token_lengths(left), self.max_length),
             forward=lambda chunk: self.forward(chunk)[:, None],
             device=self.device,
-            store=VectorStore(f"scores|{self.source.sha256}|{self.max_length}|{made_by}"),
-            what=f"score pairs with {self.source.name}",
+            store=VectorStore(f"scores|{self.source.sha256}|{self.max_length}|{made_by}") if stored else None,
+            what=f"score pairs with {self.source.name}" if stored else "score held-out pairs",
             progress=progress,
         )
         return np.concatenate(scores) if scores else np.empty(0, dtype=np.float32)

@@ -117,7 +117,7 @@ def _judge(
         query = collection.queries.by_id(row.query_id)
         pairs += [(query, collection.corpus.by_id(document)) for document in [positive, *usable]]
         sizes.append(1 + len(usable))
-    scores = reranker.score(pairs, progress)
+    scores = reranker.score(pairs, progress, stored=False)
     for part in np.split(scores, np.cumsum(sizes)[:-1]):
         by_teacher.append(_reciprocal_rank(part))
     return {"teacher": round(float(np.mean(by_teacher)), 4), "retriever": round(float(np.mean(by_retriever)), 4)}

@@ -76,6 +76,23 @@ def test_scores_are_kept_for_this_teacher_and_this_length(
     assert sum(calls[1:]) == 3
 
 
+def test_a_model_in_training_neither_reads_nor_fills_the_store(teacher: Reranker) -> None:
+    pairs = [(QUERY, "a document scored while training")]
+    before = teacher.score(pairs)
+    weight = teacher.model.model.classifier.weight
+    with torch.no_grad():
+        kept = weight.clone()
+        weight.mul_(3.0)
+        try:
+            assert teacher.score(pairs, stored=False) != before
+            unseen = [(QUERY, "another document scored while training")]
+            trained = teacher.score(unseen, stored=False)
+        finally:
+            weight.copy_(kept)
+    assert teacher.score(pairs) == before
+    assert teacher.score(unseen) != trained
+
+
 def test_a_split_between_query_and_document_is_part_of_the_key(teacher: Reranker) -> None:
     scores = teacher.score([("a b", "c"), ("a", "b c")])
     assert scores[0] != scores[1]
