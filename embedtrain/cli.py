@@ -618,7 +618,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 1 a known error, 2 wrong usage, 3 a gate not met, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 a known error, 2 wrong usage, 130 interrupted."""
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="embedtrain", standalone_mode=False)
         sys.stdout.flush()

@@ -13,12 +13,6 @@ class UsageError(EmbedtrainError):
     exit_code = 2
 
 
-class GateNotMet(EmbedtrainError):
-    """The work was done and a requirement the user set was not reached. Exit code 3."""
-
-    exit_code = 3
-
-
 def first_three(values: list[str]) -> str:
     """The first three of a list, for a sentence: `a, b, c` and `...` where there are more."""
     return ", ".join(values[:3]) + (", ..." if len(values) > 3 else "")

@@ -43,7 +43,7 @@ class Reranker:
 
     @classmethod
     def from_encoder(
-        cls, source: ModelSource, seed: int, max_length: int = 256, device: torch.device | None = None
+        cls, source: ModelSource, seed: int, max_length: int, device: torch.device | None = None
     ) -> "Reranker":
         """Put a fresh head of one output, drawn from `seed`, on an encoder; a cross-encoder is taken as it is."""
         with torch.random.fork_rng():

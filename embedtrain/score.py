@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from embedtrain import console
-from embedtrain.artifacts import Claim, beyond_limit
+from embedtrain.artifacts import Claim, beyond_limit, read_record
 from embedtrain.collection import Collection
 from embedtrain.config import ScoreOptions
 from embedtrain.errors import EmbedtrainError
@@ -116,8 +116,12 @@ def score(
     agreement = _agreement(scored)
     if agreement:
         summary["teacher"] = agreement
+    notes = []
     if agreement and agreement["auc"] < 0.5:
-        summary["notes"] = [
-            "the teacher ranks negatives above positives more often than not: do not trust its drops"
-        ]
+        notes.append("the teacher ranks negatives above positives more often than not: do not trust its drops")
+    made_from = {item["sha256"] for item in (read_record(source.path) or {}).get("inputs", [])}
+    if claim.inputs[0].sha256 in made_from:
+        notes.append("the teacher was trained on these very rows, so its agreement with their labels flatters it")
+    if notes:
+        summary["notes"] = notes
     claim.write_table(to_table(scored, "scored"), dropped=beyond_limit(len(mined), options.limit), summary=summary)

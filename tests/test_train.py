@@ -16,6 +16,7 @@ import torch
 from conftest import RunCli, write_collection
 
 from embedtrain import loop, train
+from embedtrain.artifacts import read_record
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import FinetuneOptions, PretrainOptions
@@ -180,6 +181,12 @@ def test_scored_artifact_holds_raw_scores_of_the_negatives(story: Path) -> None:
         assert after.candidate_teacher is not None
         assert [score is not None for score in after.candidate_teacher] == after.selected
         assert after.verdict == verdicts(after.positive_teacher, after.candidate_teacher, after.selected, 0.0)
+
+
+def test_a_teacher_that_saw_the_rows_is_said_to_be_flattered(story: Path) -> None:
+    record = read_record(story / "scored.parquet")
+    assert record is not None
+    assert any("trained on these very rows" in note for note in record["summary"]["notes"])
 
 
 def test_teacher_loads_plainly_and_scores_the_same(story: Path, tiny: Path) -> None:
