@@ -222,8 +222,8 @@ class Claim:
         return self.out.parent / f".{self.out.name}.work-{self.key[:12]}"
 
     def _remove_other_workspaces(self, *, everything: bool) -> None:
-        for entry in self.out.parent.glob(f".{self.out.name}.work-*"):
-            if everything or entry != self.workspace:
+        for entry in self.out.parent.iterdir():  # no glob: a name may hold a bracket
+            if entry.name.startswith(f".{self.out.name}.work-") and (everything or entry != self.workspace):
                 atomic.remove(entry)
 
     @property

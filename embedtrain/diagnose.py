@@ -17,6 +17,7 @@ from embedtrain.config import DiagnoseOptions
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import find_model
+from embedtrain.negatives import normalised
 from embedtrain.verdicts import SHARES, Measure, Space, judge, overall
 
 PAGE = "report.html"
@@ -82,11 +83,11 @@ class Probe:
 def draw(collection: Collection, options: DiagnoseOptions) -> Probe:
     """The seeded sample of documents, and the queries of the split (as many at most) with all their positives.
 
-    Texts without a letter are left out: they would all be one vector. Raises EmbedtrainError where too few remain.
+    Blank texts are left out: they would all be one vector. Raises EmbedtrainError where too few remain.
     """
     corpus = collection.corpus
     random = np.random.default_rng([options.seed, _STREAM])
-    filled = [index for index in range(len(corpus)) if corpus.text(index).strip()]
+    filled = [index for index in range(len(corpus)) if normalised(corpus.text(index))]
     if len(filled) < 3:
         raise EmbedtrainError(f"{collection.path} has {len(filled)} documents with text; at least 3 are needed")
     drawn = sorted(filled[i] for i in random.permutation(len(filled))[: options.sample].tolist())

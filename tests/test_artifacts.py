@@ -235,15 +235,16 @@ def test_the_name_of_an_input_is_never_a_machine_path(
         Input.of("source", Path("nowhere"))
 
 
-def test_workspaces_of_other_work_are_cleared(tmp_path: Path, source: Path) -> None:
-    claim = table_claim(tmp_path / "mined.parquet", source)
+@pytest.mark.parametrize("name", ["mined.parquet", "mined[1].parquet"])  # a name is no pattern
+def test_workspaces_of_other_work_are_cleared(tmp_path: Path, source: Path, name: str) -> None:
+    claim = table_claim(tmp_path / name, source)
     claim.workspace.mkdir()
-    stale = tmp_path / ".mined.parquet.work-0123456789ab"
+    stale = tmp_path / f".{name}.work-0123456789ab"
     stale.mkdir()
-    again = table_claim(tmp_path / "mined.parquet", source)
+    again = table_claim(tmp_path / name, source)
     assert again.workspace.is_dir()
     assert not stale.exists()
-    table_claim(tmp_path / "mined.parquet", source, force=True)
+    table_claim(tmp_path / name, source, force=True)
     assert not again.workspace.exists()
 
 

@@ -28,7 +28,7 @@ SCRIPT = "<script>alert('x')</script>"
 @pytest.fixture
 def small(tmp_path: Path) -> Collection:
     documents = [{"_id": f"d{i}", "title": "", "text": f"text {i}"} for i in range(30)]
-    documents[4] = {"_id": "d4", "title": "", "text": "  "}
+    documents[4] = {"_id": "d4", "title": "", "text": " \u200b "}  # nothing to be seen
     queries = [{"_id": f"q{i}", "text": f"query {i}"} for i in range(8)]
     judged = [("q0", "d0", 1), ("q0", "d9", 2), ("q1", "d1", 1), ("q1", "d2", 0), ("q2", "d2", 0), ("q3", "d4", 1)]
     judged += [("q4", "d29", 1), ("q5", "d28", 1)]
