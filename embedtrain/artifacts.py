@@ -4,11 +4,12 @@ Every artifact carries a record of where it came from: Parquet files in the foot
 `embedtrain.json`. The record holds no clock and no machine path, so that the same inputs give the same bytes.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ RECORD_KEY = b"embedtrain"
 
 SCHEMA_VERSION = {
     "collection": 1,
-    "mined": 1,
-    "scored": 1,
+    "mined": 2,
+    "scored": 2,
     "model": 1,
     "teacher": 1,
     "evaluation": 1,
@@ -99,10 +100,13 @@ def require_kind(path: Path, *kinds: str) -> dict[str, Any]:
         raise EmbedtrainError(
             f"{path} is a {record.get('kind')} artifact where a {' or '.join(kinds)} one is needed; {make}"
         )
-    if record["schema"] > SCHEMA_VERSION[record["kind"]]:
+    known = SCHEMA_VERSION[record["kind"]]
+    if record["schema"] != known:
+        what = (
+            "update embedtrain" if record["schema"] > known else f"make it again with: {MADE_BY[record['kind']]}"
+        )
         raise EmbedtrainError(
-            f"{path} has {record['kind']} schema {record['schema']} and this embedtrain reads up to "
-            f"{SCHEMA_VERSION[record['kind']]}; update embedtrain"
+            f"{path} has {record['kind']} schema {record['schema']} and this embedtrain reads {known}; {what}"
         )
     return record
 
@@ -260,13 +264,22 @@ class Claim:
 
     def write_table(self, table: Any, *, dropped: Mapping[str, int], summary: Mapping[str, Any]) -> None:
         """Write a pyarrow table as the output, with its record in the footer, in one step."""
+        with self.table_writer(table.schema) as writer:
+            writer.write(table)
+            writer.finish(dropped=dropped, summary=summary)
+
+    @contextlib.contextmanager
+    def table_writer(self, schema: Any) -> "Iterator[TableWriter]":
+        """Write the output table by table; it takes its name when the block ends well, after `finish`."""
         import pyarrow.parquet
 
-        record = self.make_record(rows=table.num_rows, dropped=dropped, summary=summary)
-        metadata = {**(table.schema.metadata or {}), RECORD_KEY: json.dumps(record).encode()}
         with atomic.atomic_file(self.out) as temporary:
-            pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
-        self._finish(record)
+            with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as file:
+                writer = TableWriter(self, file)
+                yield writer
+            if writer.record is None:
+                raise RuntimeError("finish() was not called: the artifact has no record")
+        self._finish(writer.record)
 
     def write_folder(
         self, folder: Path, *, rows: int, dropped: Mapping[str, int], summary: Mapping[str, Any]
@@ -288,6 +301,27 @@ class Claim:
     def close(self) -> None:
         """Remove what only an unfinished run needs; called once the output stands under its own name."""
         atomic.remove(self.workspace)
+
+
+class TableWriter:
+    """The rows of a Parquet artifact as they come, and its record at the end."""
+
+    def __init__(self, claim: Claim, file: Any) -> None:
+        self._claim = claim
+        self._file = file
+        self._rows = 0
+        self.record: dict[str, Any] | None = None
+
+    def write(self, table: Any) -> None:
+        """Add the rows of a pyarrow table, as one row group; nothing where there are none."""
+        if table.num_rows:
+            self._file.write_table(table)
+            self._rows += table.num_rows
+
+    def finish(self, *, dropped: Mapping[str, int], summary: Mapping[str, Any]) -> None:
+        """Put the record into the footer; nothing is written after it."""
+        self.record = self._claim.make_record(rows=self._rows, dropped=dropped, summary=summary)
+        self._file.add_key_value_metadata({RECORD_KEY: json.dumps(self.record).encode()})
 
 
 def beyond_limit(queries: int, limit: int | None) -> dict[str, int]:

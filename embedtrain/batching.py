@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from embedtrain.negatives import normalised
+from embedtrain.duplicates import normalised
 
 
 @dataclasses.dataclass(frozen=True)

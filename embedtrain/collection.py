@@ -152,6 +152,25 @@ class Collection:
             )
         return Texts(ids, heads if titles else None, bodies)
 
+    def corpus_column(self, name: str) -> list[str]:
+        """A further text column of the corpus, in its order; "" where a document has none.
+
+        Raises EmbedtrainError where no document has it, with the columns there are.
+        """
+        values: list[str] = []
+        there: dict[str, None] = {}
+        for path in table_files(self.path, "corpus"):
+            for number, row in readers.rows(path):
+                there |= dict.fromkeys(row)
+                value = row.get(name)
+                shown = str(value) if isinstance(value, int) else value  # numbers name groups as well as words do
+                values.append(readers.as_text(shown, f"{path} line {number} column {name}"))
+        if name not in there:
+            raise EmbedtrainError(
+                f"the corpus of {self.path} has no column {name!r}; its columns are: {', '.join(there)}"
+            )
+        return values
+
     def qrels(self, split: str) -> Qrels:
         """Judgements of a split: {query id: {document id: grade}}, in file order.
 

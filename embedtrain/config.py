@@ -25,14 +25,24 @@ class MineOptions:
     """`mine`: which candidates are found and which of them become negatives."""
 
     split: str = "train"
-    retrievers: tuple[str, ...] = ("bm25", "dense")
+    retrievers: tuple[str, ...] = ("bm25", "dense")  # a second model is dense2, and so on
     top_k: int = 50
     negatives: int = 7  # DPR, ANCE and NV-Retriever use 4 to 8 of them a query
+    mix: str = ""  # negatives by where they come from, as "dense=2,bm25=1,random=1"; "": from the fused order
+    sampling: str = "top"  # top, random, stratified, softmax
+    ranks: str = ""  # "30:100": only candidates with these ranks in the fused order
     max_ratio: float | None = (
         0.95  # share of the positive's score a negative may reach (NV-Retriever, TopK-PercPos)
     )
+    max_margin: float | None = None  # how far below the positive's score a negative must stay (TopK-MarginPos)
+    max_score: float | None = None
+    min_score: float | None = None
+    near_duplicate: float = 0.8  # Jaccard index of shingles from which a candidate repeats a positive; 0: off
+    group_column: str = ""  # corpus column; documents of a positive's group are no negatives
+    min_negatives: int = 0  # rows with fewer are left out
     language: str = "english"
     limit: int | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from embedtrain import atomic
 
 # A stage calls its progress with (what, done, total, note); it never knows whether anyone listens.
 Progress = Callable[[str, int, int, str], None]
@@ -93,6 +96,13 @@ def progress(quiet: bool) -> Iterator[Progress]:
 def print_json(value: Any) -> None:
     """A result for machines: one JSON document on standard output."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A result for machines as a file, whole or absent."""
+    atomic.ensure_writable(path)
+    with atomic.atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:

@@ -14,10 +14,10 @@ from embedtrain.artifacts import Claim
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
 from embedtrain.config import DiagnoseOptions
+from embedtrain.duplicates import normalised
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import find_model
-from embedtrain.negatives import normalised
 from embedtrain.verdicts import SHARES, Measure, Space, judge, overall
 
 PAGE = "report.html"

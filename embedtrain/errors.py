@@ -13,6 +13,12 @@ class UsageError(EmbedtrainError):
     exit_code = 2
 
 
+class GateError(EmbedtrainError):
+    """The work is done, and a condition the user set on its result is not met. Exit code 3."""
+
+    exit_code = 3
+
+
 def first_three(values: list[str]) -> str:
     """The first three of a list, for a sentence: `a, b, c` and `...` where there are more."""
     return ", ".join(values[:3]) + (", ..." if len(values) > 3 else "")

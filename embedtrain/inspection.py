@@ -148,14 +148,11 @@ def _collection(found: Inspection, path: Path, examples: int) -> None:
 def _mined(found: Inspection, path: Path, record: dict[str, Any], collection: Path | None, examples: int) -> None:
     import pyarrow.parquet
 
-    from embedtrain.mined import MinedRow
+    from embedtrain.mined import read_mined
 
     with pyarrow.parquet.ParquetFile(path) as file:
         found.facts["columns"] = ", ".join(file.schema_arrow.names)
-        batches = file.iter_batches(batch_size=max(1, examples))
-        rows = [
-            MinedRow(**row) for batch in itertools.islice(batches, bool(examples)) for row in batch.to_pylist()
-        ]
+    rows = read_mined(path, limit=examples)
     texts = _texts(found, path, record, collection) if rows else None
     for row in rows:
         found.examples.append(_mined_example(row, texts))
@@ -183,13 +180,13 @@ def _mined_example(row: Any, collection: Any) -> dict[str, Any]:
         told = {
             "id": row.candidate_ids[index],
             "rank": row.candidate_ranks[index],
-            "score": row.candidate_scores[index],
+            "scores": _scores(row.scores, index),
             "retriever": row.candidate_retrievers[index],
             "reason": row.reason[index],
             "teacher": row.candidate_teacher[index] if row.candidate_teacher else None,
             "verdict": row.verdict[index] if row.verdict else None,
         }
-        known = {key: _number(value) for key, value in told.items() if value is not None}
+        known = {key: _number(value) for key, value in told.items() if value not in (None, {})}
         return known | text(row.candidate_ids[index])
 
     negatives = row.negative_indices
@@ -199,10 +196,10 @@ def _mined_example(row: Any, collection: Any) -> dict[str, Any]:
     for index, identifier in enumerate(row.positive_ids[:_POSITIVES]):
         told = {
             "id": identifier,
-            "score": row.positive_scores[index] if row.positive_scores else None,
+            "scores": _scores(row.positive_scores, index),
             "teacher": row.positive_teacher[index] if row.positive_teacher else None,
         }
-        positives.append({k: _number(v) for k, v in told.items() if v is not None} | text(identifier))
+        positives.append({k: _number(v) for k, v in told.items() if v not in (None, {})} | text(identifier))
     query = {} if collection is None else {"text": _line(collection.queries.by_id(row.query_id))}
     return {
         "query": {"id": row.query_id, **query},
@@ -211,6 +208,10 @@ def _mined_example(row: Any, collection: Any) -> dict[str, Any]:
         "left_out": [candidate(index) for index in others[:_LEFT_OUT]],
         "more": max(0, len(negatives) - _NEGATIVES),
     }
+
+
+def _scores(by_retriever: dict[str, list[float | None]], index: int) -> dict[str, float]:
+    return {name: _number(scores[index]) for name, scores in by_retriever.items() if scores[index] is not None}
 
 
 def _number(value: Any) -> Any:
@@ -246,11 +247,14 @@ def _example(example: dict[str, Any]) -> list[str]:
 
 def _details(item: dict[str, Any], part: str) -> str:
     told = []
-    for key in ("grade", "score", "teacher"):
-        if key in item:
-            told.append(f"{key} {item[key]:.3g}" if key == "grade" else f"{key} {item[key]:.3f}")
-    if "rank" in item:
-        told.append(f"rank {item['rank']} by {item['retriever']}")
+    if "grade" in item:
+        told.append(f"grade {item['grade']:.3g}")
+    told += [f"{name} {score:.3f}" for name, score in item.get("scores", {}).items()]
+    if "teacher" in item:
+        told.append(f"teacher {item['teacher']:.3f}")
+    if "retriever" in item:
+        rank = f"rank {item['rank']} by " if "rank" in item else ""
+        told.append(f"{rank}{item['retriever']}")
     if item.get("verdict", "keep") != "keep":
         told.append(item["verdict"])
     if part == "left_out":

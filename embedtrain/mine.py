@@ -1,88 +1,109 @@
-"""`mine`: for every query of a split, candidates by BM25 and a model, and which of them become its negatives."""
+"""`mine`: for every query of a split, candidates by BM25 and models, and which of them become its negatives."""
 
-import hashlib
+import dataclasses
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from embedtrain import mined, negatives, search
-from embedtrain.artifacts import Claim
-from embedtrain.bm25 import BM25, check_language
+from embedtrain import mined, negatives, sampling
+from embedtrain.artifacts import Claim, require_kind
+from embedtrain.audit import Audit
+from embedtrain.bm25 import check_language
+from embedtrain.candidates import Ints, Ragged, extended, joined
 from embedtrain.collection import Collection
 from embedtrain.config import MineOptions
 from embedtrain.console import Progress
-from embedtrain.errors import EmbedtrainError
-from embedtrain.mined import MinedRow
+from embedtrain.duplicates import BLANK, Duplicates, fingerprint
+from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.mined import Block
 from embedtrain.models import find_model
+from embedtrain.negatives import CODE, JUDGED, Labels, lowest
+from embedtrain.retrievers import Dense, Lexical, Retriever, dense_names, is_dense
 from embedtrain.search import Hits
 
-if TYPE_CHECKING:
-    from embedtrain.encoder import Encoder
+# Queries that are judged and written together.
+BLOCK = 2_048
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Query:
-    """A query with its positives in file order.
+    """A query with its positives in file order, and the documents judged not relevant.
 
     `known` are all documents known to be right: blank ones, and those of other queries with the same text, too.
     """
 
     id: str
     text: str
+    fingerprint: int
     positives: list[str]
     known: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What retrieval found for the queries: the fused order, the lists it came from, and scores.
-
-    `candidate_scores` go with `order`, `positive_scores` with the positives; both are those of the dense
-    retriever, or of BM25 where it was alone. `facts` are numbers for the summary.
-    """
-
-    order: Hits
-    lists: dict[str, Hits]
-    candidate_scores: list[NDArray[np.float32]]
-    positive_scores: list[NDArray[np.float32]]
-    facts: dict[str, Any]
+    judged: list[str]
 
 
 def mine(
-    claim: Claim, options: MineOptions, collection_path: Path, model_name: str | None, progress: Progress
+    claim: Claim,
+    options: MineOptions,
+    collection_path: Path,
+    models: Sequence[str],
+    progress: Progress,
+    *,
+    again: Path | None = None,
 ) -> None:
-    """Mine the queries of a split and write the artifact; `model_name` is None where BM25 is alone.
+    """Mine the queries of a split with BM25 and `models`, as far as asked for, and write the artifact.
 
-    Raises UsageError for a language that is not known, EmbedtrainError for a split that is not there or holds no
-    query to mine for.
+    With `again`, the candidates are those of that mined artifact, and only the choice is made anew.
+    Raises UsageError for options that cannot be, EmbedtrainError for a split that is not there or holds no query to
+    mine for.
     """
-    check_language(options.language)
+    check(options)
     collection = Collection(collection_path)
     queries, dropped = read_queries(collection, options.split, options.limit)
-    encoder = None
-    if model_name is not None:
-        from embedtrain.encoder import Encoder  # BM25 alone needs no torch
+    choice = Choice(collection, queries, options)
+    if again is None:
+        found = retrieve(collection, queries, options, models, progress)
+        blocks, facts = found.blocks(choice), found.facts
+    else:
+        blocks, facts = _blocks_again(again, choice), _facts_again(again)
+    with claim.table_writer(mined.schema("mined", choice.retrievers)) as writer:
+        for block in blocks:
+            writer.write(choice.table(block))
+            progress("choose negatives", choice.done, len(queries), "")
+        dropped.update(choice.dropped)
+        summary = {**choice.audit.numbers(), **facts, "notes": notes(choice, facts)}
+        writer.finish(dropped=dict(dropped), summary=summary)
 
-        encoder = Encoder.load(find_model(model_name))
-    found = retrieve(collection, queries, options, encoder, progress)
-    rows = choose(collection, queries, found, options)
-    summary = summarise(rows, found, options)
-    claim.write_table(mined.to_table(rows, "mined"), dropped=dropped, summary=summary)
+
+def check(options: MineOptions) -> None:
+    """Raise UsageError for options that no run can have."""
+    check_language(options.language)
+    sampling.check_sampler(options.sampling)
+    sampling.parse_mix(options.mix, options.retrievers)
+    negatives.parse_ranks(options.ranks)
+    if not any(is_dense(name) for name in options.retrievers):
+        for flag in ("max_score", "min_score", "max_margin"):
+            if getattr(options, flag) is not None:
+                raise UsageError(f"--{flag.replace('_', '-')} reads dense scores, and BM25 is alone; leave it out")
 
 
-def read_queries(collection: Collection, split: str, limit: int | None) -> tuple[list[Query], dict[str, int]]:
+def read_queries(collection: Collection, split: str, limit: int | None) -> tuple[list[Query], Counter[str]]:
     """The first `limit` queries of a split that can be mined for, in file order, and counts of what was left out.
 
     Blank texts teach nothing: a blank query is left out, a blank positive too, and a query without another one.
     """
     qrels = collection.qrels(split)
     fingerprints = {identifier: fingerprint(collection.queries.by_id(identifier)) for identifier in qrels}
-    known: dict[str, set[str]] = {}
+    blank: dict[str, bool] = {}
+
+    def is_blank(document: str) -> bool:
+        if document not in blank:
+            blank[document] = fingerprint(collection.corpus.by_id(document)) == BLANK
+        return blank[document]
+
+    known: dict[int, set[str]] = {}
     for identifier, judged in qrels.items():
         right = known.setdefault(fingerprints[identifier], set())
         right.update(document for document, grade in judged.items() if grade > 0)
@@ -93,18 +114,21 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
             dropped["query beyond --limit"] = len(qrels) - number
             break
         named = [document for document, grade in judged.items() if grade > 0]
-        positives = [document for document in named if fingerprint(collection.corpus.by_id(document))]
+        positives = [document for document in named if not is_blank(document)]
         if not named:
             dropped["query without a positive"] += 1
-        elif not fingerprints[identifier]:
+        elif fingerprints[identifier] == BLANK:
             dropped["query without text"] += 1
         else:
             if len(positives) < len(named):
                 dropped["positive without text"] += len(named) - len(positives)
             if positives:
                 right = known[fingerprints[identifier]]
+                wrong = [document for document, grade in judged.items() if grade <= 0]
                 text = collection.queries.by_id(identifier)
-                queries.append(Query(identifier, text, positives, frozenset(right)))
+                queries.append(
+                    Query(identifier, text, fingerprints[identifier], positives, frozenset(right), wrong)
+                )
             else:
                 dropped["query whose positives have no text"] += 1
     if not queries:
@@ -112,170 +136,202 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
             f"split {split!r} of {collection.path} has no query with text and a positive with text; "
             f"choose another --split: {', '.join(collection.splits)}"
         )
-    return queries, dict(dropped)
+    return queries, dropped
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What retrievers found for the queries, and what they can still be asked; `facts` are for the summary."""
+
+    lists: dict[str, Hits]
+    retrievers: list[Retriever]
+    facts: dict[str, Any]
+
+    def blocks(self, choice: "Choice") -> Iterator[Block]:
+        """Candidates and scores of the queries, a block at a time."""
+        for start in range(0, len(choice.queries), BLOCK):
+            rows = slice(start, start + BLOCK)
+            labels = choice.labels(choice.queries[rows])
+            lists = {name: Hits(hits.positions[rows], hits.scores[rows]) for name, hits in self.lists.items()}
+            union = joined(lists, choice.collection.corpus.ids, choice.options.top_k * len(lists))
+            candidates = extended(extended(union, labels.judged), choice.drawn(labels))
+            of_positives = {}
+            for retriever in self.retrievers:
+                scores = candidates.scores[retriever.name]
+                open_ = np.isnan(scores)
+                scores[open_] = retriever.score(start + candidates.owners[open_], candidates.values[open_])
+                of_positives[retriever.name] = retriever.score(
+                    start + labels.positives.owners, labels.positives.values
+                )
+            yield Block(labels.ids, labels.positives, of_positives, candidates)
 
 
 def retrieve(
     collection: Collection,
     queries: Sequence[Query],
     options: MineOptions,
-    encoder: "Encoder | None",
+    models: Sequence[Any],
     progress: Progress,
 ) -> Found:
-    """Search with the retrievers of `options` (dense with `encoder`) and score candidates and positives."""
-    corpus = collection.corpus
+    """Search with the retrievers of `options`; `models` are names of models, or encoders, one a dense retriever."""
     texts = [query.text for query in queries]
-    documents = corpus.texts()
+    retrievers: list[Retriever] = []
     lists: dict[str, Hits] = {}
+    encoders = dict(zip(dense_names(len(models)), models, strict=True))
+    for name in options.retrievers:
+        made: Retriever
+        if is_dense(name):
+            made = Dense(name, _encoder(encoders[name]), texts, collection.corpus, progress)
+        else:
+            made = Lexical(texts, collection.corpus, options.language, progress)
+        lists[name] = made.search(options.top_k, progress)
+        retrievers.append(made)
     facts: dict[str, Any] = {}
-    index = None
-    if "bm25" in options.retrievers:
-        index = BM25(documents, corpus.ids, language=options.language, progress=progress)
-        lists["bm25"] = index.search(texts, options.top_k, progress)
-        with_tokens = [bool(index.tokenize(text)) for text in texts]
-        facts["documents_without_tokens"] = index.without_tokens
-        facts["queries_without_tokens"] = with_tokens.count(False)
-        facts["queries_without_lexical_match"] = sum(
-            tokens and not len(hits) for tokens, hits in zip(with_tokens, lists["bm25"].positions, strict=True)
+    for retriever in retrievers:
+        facts |= retriever.facts
+    return Found(lists, retrievers, facts)
+
+
+def _encoder(model: Any) -> Any:
+    if not isinstance(model, str):
+        return model
+    from embedtrain.encoder import Encoder  # BM25 alone needs no torch
+
+    return Encoder.load(find_model(model))
+
+
+class Choice:
+    """Chooses negatives for blocks of queries, and keeps count of what it did."""
+
+    def __init__(self, collection: Collection, queries: Sequence[Query], options: MineOptions) -> None:
+        self.collection = collection
+        self.queries = list(queries)
+        self.options = options
+        self.retrievers = list(options.retrievers)
+        self.mix = sampling.parse_mix(options.mix, self.retrievers)
+        self.wanted = sum(self.mix.values()) if self.mix else options.negatives
+        self.dense = [name for name in self.retrievers if is_dense(name)]
+        self.audit = Audit(self.retrievers, self.dense, self.wanted)
+        self.dropped: Counter[str] = Counter()
+        self.done = 0
+        self._duplicates = Duplicates(collection.corpus)
+        self._groups = _numbered(collection, options.group_column) if options.group_column else None
+        self._corpus_ids = pa.array(collection.corpus.ids, pa.string())
+        self._by_id = {query.id: query for query in self.queries}
+        self._order: Ints | None = None
+
+    @property
+    def corpus_ids(self) -> pa.Array:
+        """The ids of the corpus, in its order."""
+        return self._corpus_ids
+
+    def labels(self, queries: Sequence[Query]) -> Labels:
+        """What is known of some queries."""
+        position = self.collection.corpus.position
+
+        def places(lists: list[list[str]]) -> Ragged:
+            return Ragged.of([[position[document] for document in part] for part in lists])
+
+        return Labels(
+            [query.id for query in queries],
+            places([query.positives for query in queries]),
+            places([sorted(query.known) for query in queries]),
+            places([query.judged for query in queries]),
+            np.array([query.fingerprint for query in queries], dtype=np.int64),
+            np.array([position.get(query.id, -1) for query in queries], dtype=np.int64),
         )
-    if encoder is not None:
-        query_vectors = encoder.encode(texts, "query", progress)
-        vectors = encoder.encode(documents, "document", progress)
-        lists["dense"] = search.dense(
-            query_vectors, vectors, corpus.ids, options.top_k, similarity=encoder.similarity, progress=progress
-        )
-        facts["model"] = {
-            "name": encoder.source.name,
-            "similarity": encoder.similarity,
-            "prompts": dict(encoder.prompts),
-        }
-    runs = list(lists.values())
-    order = runs[0] if len(runs) == 1 else search.fuse(runs, corpus.ids, options.top_k * len(runs))
-    positives = [np.array([corpus.position[i] for i in query.positives], dtype=np.int64) for query in queries]
 
-    def scores(positions: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
-        if encoder is None:
-            assert index is not None
-            return [index.scores(text, where) for text, where in zip(texts, positions, strict=True)]
-        lengths = [len(where) for where in positions]
-        flat = search.pair_scores(
-            query_vectors,
-            vectors,
-            np.repeat(np.arange(len(positions)), lengths),
-            np.concatenate(positions),
-            similarity=encoder.similarity,
-        )
-        return np.split(flat, np.cumsum(lengths)[:-1])
+    def drawn(self, labels: Labels) -> Ragged:
+        """Documents drawn at random for each query, as many as a mix may need; none without one."""
+        count = self.mix.get(sampling.RANDOM, 0)
+        if not count:
+            return Ragged.of([[] for _ in labels.ids])
+        ids = self.collection.corpus.ids
+        if self._order is None:  # by id: the order of the corpus decides nothing
+            self._order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
+        seed = self.options.seed
+        return Ragged.of([self._order[sampling.draw(len(ids), count, seed, query)] for query in labels.ids])
 
-    return Found(order, lists, scores(order.positions), scores(positives), facts)
-
-
-class _Fingerprints:
-    """Document ids to fingerprints of their normalised texts, each made once; "" for a blank text."""
-
-    def __init__(self, collection: Collection) -> None:
-        self._corpus = collection.corpus
-        self._known: dict[str, str] = {}
-
-    def __call__(self, identifier: str) -> str:
-        if identifier not in self._known:
-            self._known[identifier] = fingerprint(self._corpus.by_id(identifier))
-        return self._known[identifier]
-
-
-def fingerprint(text: str) -> str:
-    """A short name for a normalised text; "" for a blank one."""
-    text = negatives.normalised(text)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() if text else ""
-
-
-def choose(collection: Collection, queries: Sequence[Query], found: Found, options: MineOptions) -> list[MinedRow]:
-    """One row a query: every candidate with its scores, ranks and retrievers, and why it was selected or not."""
-    ids = collection.corpus.ids
-    text_of = _Fingerprints(collection)
-    rows = []
-    for number, query in enumerate(queries):
-        positions = found.order.positions[number]
-        candidates = [ids[position] for position in positions]
-        scores = found.candidate_scores[number].tolist()
-        positive_scores = found.positive_scores[number].tolist()
-        reasons = negatives.judge(
+    def table(self, block: Block) -> pa.Table:
+        """The rows of a block with their negatives chosen; rows with too few of them are left out and counted."""
+        queries = [self._by_id[identifier] for identifier in block.query_ids]
+        labels = self.labels(queries)
+        candidates, options = block.candidates, self.options
+        dense_scores = {name: block.positive_scores[name] for name in self.dense}
+        codes = negatives.judge(candidates, labels, self._duplicates, self._groups, dense_scores, options)
+        codes, selected = sampling.select(
             candidates,
-            scores if "dense" in found.lists else None,
-            query_id=query.id,
-            query=fingerprint(query.text),
-            positives=query.known,
-            lowest_positive=min(positive_scores),
-            text_of=text_of,
-            max_ratio=options.max_ratio,
+            codes,
+            labels,
+            {name: lowest(scores, block.positives) for name, scores in block.positive_scores.items()},
+            negatives=options.negatives,
+            mix=self.mix,
+            way=options.sampling,
+            seed=options.seed,
         )
-        reasons = negatives.select(reasons, options.negatives)
-        seen = {name: set(hits.positions[number].tolist()) for name, hits in found.lists.items()}
-        rows.append(
-            MinedRow(
-                query_id=query.id,
-                positive_ids=query.positives,
-                positive_scores=positive_scores,
-                candidate_ids=candidates,
-                candidate_scores=scores,
-                candidate_ranks=list(range(1, len(candidates) + 1)),
-                candidate_retrievers=[
-                    "+".join(name for name, found_by in seen.items() if position in found_by)
-                    for position in positions.tolist()
-                ],
-                selected=[reason == negatives.SELECTED for reason in reasons],
-                reason=reasons,
+        self.done += len(queries)
+        if options.min_negatives:
+            enough = np.bincount(candidates.owners[selected], minlength=len(queries)) >= options.min_negatives
+            self.dropped[f"query with fewer than {options.min_negatives} negatives"] += int((~enough).sum())
+            kept = enough[candidates.owners]
+            block, candidates = block.only(enough), candidates.only(enough)
+            codes, selected = codes[kept], selected[kept]
+        self.audit.add(
+            block.query_ids,
+            block.positives,
+            block.positive_scores,
+            candidates,
+            codes,
+            selected,
+            self.collection.corpus.ids,
+        )
+        return mined.to_batch(
+            block.query_ids,
+            self._corpus_ids,
+            block.positives,
+            block.positive_scores,
+            candidates,
+            codes,
+            selected,
+            codes == CODE[JUDGED],
+        )
+
+
+def _numbered(collection: Collection, column: str) -> Ints:
+    """The values of a corpus column as numbers from 1, 0 where there is none."""
+    numbers: dict[str, int] = {}
+    values = collection.corpus_column(column)
+    return np.array([numbers.setdefault(v, len(numbers) + 1) if v else 0 for v in values], dtype=np.int64)
+
+
+def _blocks_again(path: Path, choice: Choice) -> Iterator[Block]:
+    wanted = {query.id for query in choice.queries}
+    for block in mined.read_blocks(path, choice.corpus_ids, BLOCK):
+        foreign = [identifier for identifier in block.query_ids if identifier not in wanted]
+        if foreign:
+            raise EmbedtrainError(
+                f"{path} has the query {foreign[0]}, which its split no longer has; mine it again without --reselect"
             )
-        )
-    return rows
+        yield block
 
 
-def summarise(rows: Sequence[MinedRow], found: Found, options: MineOptions) -> dict[str, Any]:
-    """The numbers of a run and, in `notes`, what a reader of them should know."""
-    reasons = Counter(reason for row in rows for reason in row.reason)
-    selected = [len(row.negatives) for row in rows]
-    short = [options.negatives - count for count in selected if count < options.negatives]
-    # Of what labels and texts leave over: how much of it scores above the lowest positive, or too close to it.
-    open_reasons = {negatives.SELECTED, negatives.ELIGIBLE, negatives.ABOVE_MAX_RATIO}
-    open_count = sum(reasons[reason] for reason in open_reasons)
-    above = sum(
-        score > min(row.positive_scores)
-        for row in rows
-        for score, reason in zip(row.candidate_scores, row.reason, strict=True)
-        if reason in open_reasons
-    )
-    missed = sum(not set(row.positive_ids) & set(row.candidate_ids) for row in rows)
-    summary: dict[str, Any] = {
-        "queries": len(rows),
-        "positives": sum(len(row.positive_ids) for row in rows),
-        "candidates": sum(len(row.candidate_ids) for row in rows),
-        "negatives": sum(selected),
-        "negatives_per_query": sum(selected) / len(rows),
-        "shortfall": {"queries": len(short), "negatives": sum(short)},
-        "candidates_by_reason": {reason: reasons[reason] for reason in negatives.REASONS if reasons[reason]},
-        "queries_without_their_positive_in_the_window": missed,
-        "candidates_above_their_lowest_positive": above,
-        **found.facts,
-    }
-    notes = []
-    if options.max_ratio is not None and "dense" not in found.lists:
-        notes.append(
-            f"the rule --max-ratio {options.max_ratio:g} was off: it reads dense scores, and BM25 was alone"
+def _facts_again(path: Path) -> dict[str, Any]:
+    summary = require_kind(path, "mined")["summary"]
+    kept = ("documents_without_tokens", "queries_without_tokens", "queries_without_lexical_match", "model")
+    return {name: value for name, value in summary.items() if name.startswith(kept)}
+
+
+def notes(choice: Choice, facts: dict[str, Any]) -> list[str]:
+    """Sentences on what a reader of the summary should know."""
+    options = choice.options
+    found = choice.audit.notes(options.max_ratio if choice.dense else None)
+    if options.max_ratio is not None and not choice.dense:
+        found.insert(
+            0, f"the rule --max-ratio {options.max_ratio:g} was off: it reads dense scores, and BM25 was alone"
         )
-    elif reasons[negatives.ABOVE_MAX_RATIO] > open_count / 2:
-        share = reasons[negatives.ABOVE_MAX_RATIO] / open_count
-        notes.append(
-            f"{share:.0%} of the candidates that are no known positive score above {options.max_ratio:g} of their "
-            "positive: many are unlabelled positives, or the model does not tell them apart"
+    blind = facts.get("queries_without_tokens", 0)
+    if blind > choice.done / 100:
+        found.append(
+            f"{blind:,} of {choice.done:,} queries hold no token for BM25 with --language {options.language}"
         )
-    if short:
-        notes.append(
-            f"queries with fewer than {options.negatives} negatives: {len(short):,}, without any: "
-            f"{selected.count(0):,}; nothing was filled up; a larger --top-k finds more"
-        )
-    blind = found.facts.get("queries_without_tokens", 0)
-    if blind > len(rows) / 100:
-        notes.append(
-            f"{blind:,} of {len(rows):,} queries hold no token for BM25 with --language {options.language}"
-        )
-    return {**summary, "notes": notes}
+    return found

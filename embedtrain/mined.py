@@ -1,37 +1,44 @@
-"""The rows of a mined and of a scored artifact: their columns, written and read in this one place."""
+"""The rows of a mined and of a scored artifact: their columns, written and read in this one place.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+Besides the columns below there are three for each retriever, by its name: NAME_scores and NAME_ranks, one entry a
+candidate (null: it did not score it; it is not in its list), and NAME_positive_scores, one a positive.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from embedtrain.artifacts import require_kind
+from embedtrain.candidates import Candidates, Ints, Ragged
 from embedtrain.errors import EmbedtrainError
+from embedtrain.negatives import JUDGED, REASONS, Codes
+from embedtrain.sampling import RANDOM
 
-MINED = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("positive_ids", pa.list_(pa.string())),
-        ("positive_scores", pa.list_(pa.float32())),
-        ("candidate_ids", pa.list_(pa.string())),
-        ("candidate_scores", pa.list_(pa.float32())),
-        ("candidate_ranks", pa.list_(pa.int32())),
-        ("candidate_retrievers", pa.list_(pa.string())),
-        ("selected", pa.list_(pa.bool_())),
-        ("reason", pa.list_(pa.string())),
-    ]
-)
-SCORED = pa.schema(
-    [
-        *MINED,
-        ("positive_teacher", pa.list_(pa.float32())),
-        ("candidate_teacher", pa.list_(pa.float32())),
-        ("verdict", pa.list_(pa.string())),
-    ]
-)
+_ROW = [
+    ("query_id", pa.string()),
+    ("positive_ids", pa.list_(pa.string())),
+    ("candidate_ids", pa.list_(pa.string())),
+    ("candidate_ranks", pa.list_(pa.int32())),
+    ("candidate_retrievers", pa.list_(pa.string())),
+    ("selected", pa.list_(pa.bool_())),
+    ("reason", pa.list_(pa.string())),
+]
+_TEACHER = [
+    ("positive_teacher", pa.list_(pa.float32())),
+    ("candidate_teacher", pa.list_(pa.float32())),
+    ("verdict", pa.list_(pa.string())),
+]
+_POSITIVE_SCORES = "_positive_scores"
+
+# What stands in candidate_retrievers for a candidate that no retriever found.
+JUDGED_ONLY = "judged"
 
 # Verdicts that take a selected candidate's place among the negatives away.
 NOT_NEGATIVE = frozenset({"drop", "promote"})
@@ -39,81 +46,263 @@ NOT_NEGATIVE = frozenset({"drop", "promote"})
 Kind = Literal["mined", "scored"]
 
 
+def schema(kind: Kind, retrievers: Iterable[str]) -> pa.Schema:
+    """The columns of a mined or scored artifact of these retrievers."""
+    own = [
+        column
+        for name in retrievers
+        for column in (
+            (f"{name}_scores", pa.list_(pa.float32())),
+            (f"{name}_ranks", pa.list_(pa.int32())),
+            (f"{name}{_POSITIVE_SCORES}", pa.list_(pa.float32())),
+        )
+    ]
+    return pa.schema([*_ROW, *own, *(_TEACHER if kind == "scored" else [])])
+
+
 @dataclass(frozen=True)
 class MinedRow:
     """One query: its positives, and every candidate with where it stood and why it is a negative or not.
 
-    Scores are those of the dense retriever, or of BM25 where it was alone. Candidates stand in the order of
-    `candidate_ranks` (from 1). The last three are None in a mined artifact; a candidate the teacher was not asked for
-    has no score.
+    Candidates stand in the order of the fused ranks (from 1); behind them, with rank None, those that no retriever
+    found: judged not relevant, or drawn at random. The last three are None in a mined artifact; a candidate the
+    teacher was not asked for has no score.
     """
 
     query_id: str
     positive_ids: list[str]
-    positive_scores: list[float]
     candidate_ids: list[str]
-    candidate_scores: list[float]
-    candidate_ranks: list[int]
+    candidate_ranks: list[int | None]
     candidate_retrievers: list[str]
     selected: list[bool]
     reason: list[str]
+    scores: dict[str, list[float | None]] = field(default_factory=dict)
+    ranks: dict[str, list[int | None]] = field(default_factory=dict)
+    positive_scores: dict[str, list[float | None]] = field(default_factory=dict)
     positive_teacher: list[float] | None = None
     candidate_teacher: list[float | None] | None = None
     verdict: list[str] | None = None
 
     @property
     def negative_indices(self) -> list[int]:
-        """Indices, in rank order, of the candidates that serve as negatives: selected, and not taken back."""
+        """Indices of the candidates that serve as negatives, selected and not taken back: those judged not relevant
+        first, then by rank, then those drawn at random."""
         verdicts = self.verdict or ["keep"] * len(self.candidate_ids)
         return [
             index
-            for index in sorted(range(len(self.candidate_ids)), key=self.candidate_ranks.__getitem__)
+            for index in sorted(range(len(self.candidate_ids)), key=self._place)
             if self.selected[index] and verdicts[index] not in NOT_NEGATIVE
         ]
 
+    def _place(self, index: int) -> tuple[bool, float, int]:
+        rank = self.candidate_ranks[index]
+        return self.reason[index] != JUDGED, float("inf") if rank is None else rank, index
+
     @property
     def negatives(self) -> list[str]:
-        """Ids of the candidates that serve as negatives, in rank order."""
+        """Ids of the candidates that serve as negatives, as `negative_indices` orders them."""
         return [self.candidate_ids[index] for index in self.negative_indices]
+
+    def column(self, name: str) -> Any:
+        """The value of a column of the artifact."""
+        for suffix, values in (
+            (_POSITIVE_SCORES, self.positive_scores),
+            ("_scores", self.scores),
+            ("_ranks", self.ranks),
+        ):
+            if (retriever := name.removesuffix(suffix)) != name and retriever in values:
+                return values[retriever]
+        return getattr(self, name)
 
 
 def to_table(rows: Iterable[MinedRow], kind: Kind) -> pa.Table:
-    """Rows as the table of a mined or a scored artifact."""
-    schema = MINED if kind == "mined" else SCORED
+    """Rows, all of the same retrievers, as the table of a mined or a scored artifact."""
     rows = list(rows)
-    return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
+    columns = schema(kind, rows[0].scores if rows else ())
+    return pa.table({name: [row.column(name) for row in rows] for name in columns.names}, schema=columns)
 
 
-def read_mined(path: Path) -> list[MinedRow]:
-    """The rows of a mined or scored artifact, in file order.
+def to_batch(
+    query_ids: Sequence[str],
+    corpus_ids: pa.Array,
+    positives: Ragged,
+    positive_scores: dict[str, NDArray[np.float32]],
+    candidates: Candidates,
+    codes: Codes,
+    selected: NDArray[np.bool_],
+    judged: NDArray[np.bool_],
+) -> pa.Table:
+    """Flat arrays over the queries of a block as rows of a mined artifact; ids are taken from `corpus_ids`."""
+
+    def lists(part: Ragged, values: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(pa.array(part.offsets.astype(np.int32)), values)
+
+    def some(values: NDArray[Any], there: NDArray[np.bool_]) -> pa.Array:
+        return pa.array(values, mask=~there)
+
+    columns = {
+        "query_id": pa.array(query_ids, pa.string()),
+        "positive_ids": lists(positives, corpus_ids.take(pa.array(positives.values))),
+        "candidate_ids": lists(candidates, corpus_ids.take(pa.array(candidates.values))),
+        "candidate_ranks": lists(candidates, some(candidates.rank, candidates.rank > 0)),
+        "candidate_retrievers": lists(candidates, _retrievers(candidates, judged)),
+        "selected": lists(candidates, pa.array(selected)),
+        "reason": lists(candidates, pa.array(REASONS, pa.string()).take(pa.array(codes))),
+    }
+    for name, scores in candidates.scores.items():
+        ranks = candidates.ranks[name]
+        columns[f"{name}_scores"] = lists(candidates, some(scores, ~np.isnan(scores)))
+        columns[f"{name}_ranks"] = lists(candidates, some(ranks, ranks > 0))
+        own = positive_scores[name]
+        columns[f"{name}{_POSITIVE_SCORES}"] = lists(positives, some(own, ~np.isnan(own)))
+    return pa.table(columns, schema=schema("mined", candidates.scores))
+
+
+def _retrievers(candidates: Candidates, judged: NDArray[np.bool_]) -> pa.Array:
+    """Who found each candidate: names joined by a plus; where nobody did, whether it was judged or drawn."""
+    found = np.zeros(len(candidates.values), dtype=np.int64)
+    for bit, name in enumerate(candidates.ranks):
+        found |= candidates.found_by(name).astype(np.int64) << bit
+    names = list(candidates.ranks)
+    known, place = np.unique(np.where(found > 0, found, np.where(judged, -1, -2)), return_inverse=True)
+    words = [
+        {-1: JUDGED_ONLY, -2: RANDOM}.get(int(mask))
+        or "+".join(name for bit, name in enumerate(names) if mask >> bit & 1)
+        for mask in known
+    ]
+    return pa.array(words, pa.string()).take(pa.array(place))
+
+
+def _open(path: Path) -> tuple[Kind, list[str], pa.parquet.ParquetFile]:
+    kind: Kind = require_kind(path, "mined", "scored")["kind"]
+    file = pyarrow.parquet.ParquetFile(path)
+    there = file.schema_arrow.names
+    names = _retriever_names(file.schema_arrow)
+    missing = [name for name in schema(kind, names).names if name not in there]
+    if missing:
+        file.close()
+        raise EmbedtrainError(f"{path} has no column {missing[0]!r}; make it again")
+    return kind, names, file
+
+
+def read_mined(path: Path, limit: int | None = None) -> list[MinedRow]:
+    """The rows of a mined or scored artifact, or the first `limit` of them, in file order.
 
     Raises EmbedtrainError for anything else, with the command that makes one, and for rows whose lists do not fit
     together.
     """
-    kind = require_kind(path, "mined", "scored")["kind"]
-    schema = MINED if kind == "mined" else SCORED
+    kind, names, file = _open(path)
     rows: list[MinedRow] = []
-    with pyarrow.parquet.ParquetFile(path) as file:
-        missing = [name for name in schema.names if name not in file.schema_arrow.names]
-        if missing:
-            raise EmbedtrainError(f"{path} has no column {missing[0]!r}; make it again")
-        for batch in file.iter_batches(batch_size=1024, columns=schema.names):
-            for values in batch.to_pylist():
-                row = MinedRow(**values)
+    with file:
+        for batch in file.iter_batches(batch_size=1024, columns=schema(kind, names).names):
+            for row in from_batch(batch):
+                if len(rows) == limit:
+                    return rows
                 _check(row, path)
                 rows.append(row)
     return rows
 
 
-_PER_POSITIVE = [name for name in SCORED.names if name.startswith("positive_")]
-_PER_CANDIDATE = [name for name in SCORED.names if name not in {"query_id", *_PER_POSITIVE}]
+def from_batch(batch: pa.RecordBatch | pa.Table) -> list[MinedRow]:
+    """The rows of some or all of an artifact's table."""
+    names = _retriever_names(batch.schema)
+    found = []
+    for values in batch.to_pylist():
+        for key, ending in (("scores", "_scores"), ("ranks", "_ranks"), ("positive_scores", _POSITIVE_SCORES)):
+            values[key] = {name: values.pop(name + ending) for name in names}
+        found.append(MinedRow(**values))
+    return found
+
+
+def _retriever_names(columns: pa.Schema) -> list[str]:
+    return [name.removesuffix(_POSITIVE_SCORES) for name in columns.names if name.endswith(_POSITIVE_SCORES)]
 
 
 def _check(row: MinedRow, path: Path) -> None:
-    for names in (_PER_POSITIVE, _PER_CANDIDATE):
-        lengths = {name: len(values) for name in names if (values := getattr(row, name)) is not None}
+    per_positive: dict[str, Any] = {"positive_ids": row.positive_ids, "positive_teacher": row.positive_teacher}
+    per_positive |= {f"{name}{_POSITIVE_SCORES}": values for name, values in row.positive_scores.items()}
+    per_candidate: dict[str, Any] = {
+        name: getattr(row, name)
+        for name in (
+            "candidate_ids",
+            "candidate_ranks",
+            "candidate_retrievers",
+            "selected",
+            "reason",
+            "candidate_teacher",
+            "verdict",
+        )
+    }
+    per_candidate |= {f"{name}_scores": values for name, values in row.scores.items()}
+    per_candidate |= {f"{name}_ranks": values for name, values in row.ranks.items()}
+    for columns in (per_positive, per_candidate):
+        lengths = {name: len(values) for name, values in columns.items() if values is not None}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
             raise EmbedtrainError(
                 f"{path}: the lists of query {row.query_id} differ in length ({shown}); make it again"
             )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a mined artifact as flat arrays, to choose from again."""
+
+    query_ids: list[str]
+    positives: Ragged
+    positive_scores: dict[str, NDArray[np.float32]]
+    candidates: Candidates
+
+    def only(self, queries: NDArray[np.bool_]) -> "Block":
+        """The rows of some queries."""
+        kept = queries[self.positives.owners]
+        return Block(
+            [identifier for identifier, wanted in zip(self.query_ids, queries, strict=True) if wanted],
+            self.positives.only(queries),
+            {name: scores[kept] for name, scores in self.positive_scores.items()},
+            self.candidates.only(queries),
+        )
+
+
+def read_blocks(path: Path, corpus_ids: pa.Array, size: int) -> Iterator[Block]:
+    """The rows of a mined artifact, `size` at a time, with ids as places in `corpus_ids`.
+
+    Raises EmbedtrainError where an id is not in the corpus.
+    """
+    kind, names, file = _open(path)
+    with file:
+        for batch in file.iter_batches(batch_size=size, columns=schema(kind, names).names):
+            positives, found = (
+                _ragged(batch.column(name), corpus_ids, path) for name in ("positive_ids", "candidate_ids")
+            )
+            yield Block(
+                batch.column("query_id").to_pylist(),
+                positives,
+                {name: _floats(batch.column(f"{name}{_POSITIVE_SCORES}")) for name in names},
+                Candidates(
+                    found.offsets,
+                    found.values,
+                    _whole(batch.column("candidate_ranks")),
+                    {name: _whole(batch.column(f"{name}_ranks")) for name in names},
+                    {name: _floats(batch.column(f"{name}_scores")) for name in names},
+                ),
+            )
+
+
+def _ragged(column: pa.ListArray, corpus_ids: pa.Array, path: Path) -> Ragged:
+    places = pa.compute.index_in(column.flatten(), value_set=corpus_ids)
+    if places.null_count:
+        missing = column.flatten().filter(places.is_null())[0]
+        raise EmbedtrainError(f"{path} names {missing}, which is not in its collection; mine it again")
+    lengths = pa.compute.list_value_length(column).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values: Ints = places.to_numpy().astype(np.int64)
+    return Ragged(offsets, values)
+
+
+def _floats(column: pa.ListArray) -> NDArray[np.float32]:
+    return column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+
+
+def _whole(column: pa.ListArray) -> NDArray[np.int32]:
+    return column.flatten().fill_null(0).to_numpy().astype(np.int32)

@@ -1,18 +1,37 @@
-"""Which candidate may be a negative, and why not: pure functions of labels, texts and scores."""
+"""Which candidate may be a negative, and why not: pure functions of labels, texts, ranks and scores.
 
-import unicodedata
-from collections.abc import Callable, Collection, Sequence
+Candidates, labels and texts are flat arrays over the queries of a block (`candidates.Ragged`); a reason is a place in
+`REASONS`. Of the rules that speak against a candidate the first in that order is its reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embedtrain.candidates import Candidates, Ints, Ragged, isin
+from embedtrain.config import MineOptions
+from embedtrain.duplicates import BLANK, Duplicates
+from embedtrain.errors import UsageError
 
 SELECTED = "selected"
 ELIGIBLE = "eligible"  # would do, and is not needed
+JUDGED = "judged not relevant"  # an explicit negative
 KNOWN_POSITIVE = "known positive"
+NO_TEXT = "no text"
 SAME_AS_POSITIVE = "same text as a positive"
 THE_QUERY = "the query itself"
 SAME_AS_QUERY = "same text as the query"
-NO_TEXT = "no text"
+NEAR_POSITIVE = "near-duplicate of a positive"
+SIBLING = "same group as a positive"
+OUTSIDE_RANKS = "outside ranks"
+ABOVE_MAX_SCORE = "above max score"
 ABOVE_MAX_RATIO = "above max ratio"
+WITHIN_MAX_MARGIN = "within max margin"
+BELOW_MIN_SCORE = "below min score"
 
-# Every reason, in the order the rules are asked.
+# Every reason. After the first two, which speak for a candidate, in the order the rules are asked.
 REASONS = (
     SELECTED,
     ELIGIBLE,
@@ -21,82 +40,154 @@ REASONS = (
     SAME_AS_POSITIVE,
     THE_QUERY,
     SAME_AS_QUERY,
+    JUDGED,
+    NEAR_POSITIVE,
+    SIBLING,
+    ABOVE_MAX_SCORE,
     ABOVE_MAX_RATIO,
+    WITHIN_MAX_MARGIN,
+    OUTSIDE_RANKS,
+    BELOW_MIN_SCORE,
+)
+CODE = {reason: code for code, reason in enumerate(REASONS)}
+
+# Reasons that say a candidate is right, or may well be: it is no negative of this query anywhere.
+LIKE_A_POSITIVE = frozenset(
+    {
+        KNOWN_POSITIVE,
+        SAME_AS_POSITIVE,
+        NEAR_POSITIVE,
+        SIBLING,
+        ABOVE_MAX_SCORE,
+        ABOVE_MAX_RATIO,
+        WITHIN_MAX_MARGIN,
+    }
+)
+# Of the candidates that labels and texts leave over, these are the fates: what scores and ranks decide.
+OPEN = frozenset(
+    {SELECTED, ELIGIBLE, ABOVE_MAX_SCORE, ABOVE_MAX_RATIO, WITHIN_MAX_MARGIN, OUTSIDE_RANKS, BELOW_MIN_SCORE}
 )
 
-# Format characters: zero-width blanks and joiners, soft hyphens, marks of direction, tags.
-_INVISIBLE = frozenset(
-    chr(point) for point in (*range(0x20000), *range(0xE0000, 0xE0080)) if unicodedata.category(chr(point)) == "Cf"
-)
+Codes = NDArray[np.uint8]
 
 
-def normalised(text: str) -> str:
-    """A text as it is compared with others: NFKC, case folded, invisible signs gone, white space collapsed."""
-    text = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
-    for sign in _INVISIBLE.intersection(text):
-        text = text.replace(sign, "")
-    return " ".join(unicodedata.normalize("NFKC", text).split())
+@dataclass(frozen=True)
+class Labels:
+    """What is known of the queries of a block.
+
+    `positives` and `judged` (grade 0 or less, or shown and not clicked) are those of each query; `known` are all
+    documents known to be right: the positives of other queries with the same words, too. `fingerprints` (q,) are
+    those of the queries' texts; `own` (q,) is the corpus position of the document with the query's id, or -1.
+    """
+
+    ids: list[str]
+    positives: Ragged
+    known: Ragged
+    judged: Ragged
+    fingerprints: Ints
+    own: Ints
 
 
-def ratio_threshold(positive_score: float, max_ratio: float) -> float:
+def ratio_threshold(positive: NDArray[np.float32] | float, max_ratio: float) -> NDArray[np.float64]:
     """The highest score a negative may have beside a positive.
 
-    For a score above 0 it is `max_ratio * positive_score` (TopK-PercPos in NV-Retriever, Moreira et al. 2024). For
-    one below 0 that product would lie above the positive itself, so the distance is taken from the size of the
-    score: s - (1 - max_ratio) * |s|, which is the same above 0 and falls with `max_ratio` everywhere.
+    For a score above 0 it is `max_ratio * positive` (TopK-PercPos in NV-Retriever, Moreira et al. 2024). For one
+    below 0 that product would lie above the positive itself, so the distance is taken from the size of the score:
+    s - (1 - max_ratio) * |s|, which is the same above 0 and falls with `max_ratio` everywhere.
     """
-    return positive_score - (1.0 - max_ratio) * abs(positive_score)
+    score = np.asarray(positive, dtype=np.float64)
+    return score - (1.0 - max_ratio) * np.abs(score)
+
+
+def parse_ranks(text: str) -> tuple[int, int] | None:
+    """Read `30:100` as the ranks from the 30th to the 100th; either may be left out. UsageError for others."""
+    if not text:
+        return None
+    first, separator, last = text.partition(":")
+    try:
+        low, high = int(first or 1), int(last or 2**31 - 1)
+    except ValueError:
+        low, high = 0, 0
+    if not separator or not 1 <= low <= high:
+        raise UsageError(f"--ranks {text}: FIRST:LAST is needed, counted from 1, as 30:100")
+    return low, high
+
+
+def lowest(scores: NDArray[np.float32], positives: Ragged) -> NDArray[np.float32]:
+    """The lowest score of each query's positives (every query has one). (q,)"""
+    return np.minimum.reduceat(scores, positives.offsets[:-1]) if len(scores) else scores
 
 
 def judge(
-    candidates: Sequence[str],
-    scores: Sequence[float] | None,
-    *,
-    query_id: str,
-    query: str,
-    positives: Collection[str],
-    lowest_positive: float,
-    text_of: Callable[[str], str],
-    max_ratio: float | None,
-) -> list[str]:
-    """For every candidate id, ELIGIBLE or the first reason against it.
+    candidates: Candidates,
+    labels: Labels,
+    duplicates: Duplicates,
+    groups: Ints | None,
+    positive_scores: Mapping[str, NDArray[np.float32]],
+    options: MineOptions,
+) -> Codes:
+    """For every candidate ELIGIBLE, JUDGED, or the first reason against it, as a code.
 
-    `positives` are all known positives of the query. `query` and what `text_of` gives for an id are normalised
-    texts, or fingerprints of such: equal where these are equal, empty where these are empty. `scores` are those of
-    one dense retriever and `lowest_positive` is the lowest it gives a positive. Without scores (BM25 was alone) or
-    without `max_ratio` no score is looked at.
+    `groups` (corpus size,) numbers the documents' groups, 0 for none. `positive_scores` by dense retriever are those
+    of `labels.positives`; every rule on scores holds for each of them, and is silent where there is none, or where
+    the score is not known. A candidate on a threshold stays.
     """
-    known = set(positives)
-    positive_texts = {text_of(identifier) for identifier in positives}
-    threshold = None if scores is None or max_ratio is None else ratio_threshold(lowest_positive, max_ratio)
+    owners, values = candidates.owners, candidates.values
+    codes = np.full(len(values), CODE[ELIGIBLE], dtype=np.uint8)
 
-    def reason(index: int, identifier: str) -> str:
-        if identifier in known:
-            return KNOWN_POSITIVE
-        text = text_of(identifier)
-        if not text:
-            return NO_TEXT
-        if text in positive_texts:
-            return SAME_AS_POSITIVE
-        if identifier == query_id:
-            return THE_QUERY
-        if text == query:
-            return SAME_AS_QUERY
-        if threshold is not None and scores is not None and scores[index] > threshold:
-            return ABOVE_MAX_RATIO
-        return ELIGIBLE
+    def rule(reason: str, holds: NDArray[np.bool_]) -> None:
+        codes[(codes == CODE[ELIGIBLE]) & holds] = CODE[reason]
 
-    return [reason(index, identifier) for index, identifier in enumerate(candidates)]
+    texts = duplicates.fingerprints(values)
+    rule(KNOWN_POSITIVE, isin(candidates, labels.known))
+    rule(NO_TEXT, texts == BLANK)
+    rule(SAME_AS_POSITIVE, _shared(candidates, texts, labels.known, duplicates.fingerprints(labels.known.values)))
+    rule(THE_QUERY, labels.own[owners] == values)
+    rule(SAME_AS_QUERY, labels.fingerprints[owners] == texts)
+    rule(JUDGED, isin(candidates, labels.judged))
+    if options.near_duplicate:
+        left = np.flatnonzero(codes == CODE[ELIGIBLE])
+        rule(NEAR_POSITIVE, _near(candidates, left, labels.known, duplicates, options.near_duplicate))
+    if groups is not None:
+        rule(SIBLING, _shared(candidates, groups[values], labels.known, groups[labels.known.values], none=0))
+    for name, of_positives in positive_scores.items():
+        scores = candidates.scores[name]
+        least = lowest(of_positives, labels.positives)[owners]
+        with np.errstate(invalid="ignore"):  # a score that is not known is above and below nothing
+            if options.max_score is not None:
+                rule(ABOVE_MAX_SCORE, scores > np.float32(options.max_score))
+            if options.max_ratio is not None:
+                rule(ABOVE_MAX_RATIO, scores > ratio_threshold(least, options.max_ratio))
+            if options.max_margin is not None:
+                rule(WITHIN_MAX_MARGIN, scores > least.astype(np.float64) - options.max_margin)
+    ranks = parse_ranks(options.ranks)
+    if ranks is not None:
+        inside = (candidates.rank >= ranks[0]) & (candidates.rank <= ranks[1])
+        rule(OUTSIDE_RANKS, ~inside & (candidates.rank > 0))
+    for name in positive_scores:
+        if options.min_score is not None:
+            with np.errstate(invalid="ignore"):
+                rule(BELOW_MIN_SCORE, candidates.scores[name] < np.float32(options.min_score))
+    return codes
 
 
-def select(reasons: Sequence[str], count: int) -> list[str]:
-    """The reasons with the first `count` ELIGIBLE ones, in the given order, turned into SELECTED.
+def _shared(left: Ragged, marks: Ints, right: Ragged, others: Ints, none: int = BLANK) -> NDArray[np.bool_]:
+    """Which values of `left` carry a mark that one of the same query's values in `right` carries; `none` is no mark."""
+    _, numbers = np.unique(np.concatenate([marks, others]), return_inverse=True)
+    one = Ragged(left.offsets, numbers[: len(marks)])
+    other = Ragged(right.offsets, numbers[len(marks) :])
+    return isin(one, other) & (marks != none)
 
-    Where there are fewer, fewer are selected: nothing is ever filled up.
-    """
-    chosen = []
-    for reason in reasons:
-        if reason == ELIGIBLE and count > 0:
-            reason, count = SELECTED, count - 1
-        chosen.append(reason)
-    return chosen
+
+def _near(
+    candidates: Candidates, left: Ints, known: Ragged, duplicates: Duplicates, threshold: float
+) -> NDArray[np.bool_]:
+    """Which of the candidates at `left` are near-duplicates of a known positive of their query."""
+    owners = candidates.owners[left]
+    counts = np.diff(known.offsets)[owners]
+    which = np.repeat(left, counts)
+    first = np.repeat(np.cumsum(counts) - counts, counts)
+    positives = known.values[np.repeat(known.offsets[owners], counts) + np.arange(len(which)) - first]
+    found = np.zeros(len(candidates.values), dtype=bool)
+    found[which[duplicates.near(candidates.values[which], positives, threshold)]] = True
+    return found

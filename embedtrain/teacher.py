@@ -17,11 +17,11 @@ from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.inference import token_budget
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
-from embedtrain.negatives import ELIGIBLE, SELECTED
+from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED
 from embedtrain.reranker import Pair, Reranker
 
 # Candidates of a held-out row that the teacher is measured on, the retriever's best first.
-JUDGED = 20
+DEPTH = 20
 
 
 class _Steps:
@@ -96,7 +96,7 @@ def _candidates(row: MinedRow) -> list[str]:
     return [
         document
         for document, why, verdict in zip(row.candidate_ids, row.reason, verdicts, strict=True)
-        if why in (SELECTED, ELIGIBLE) and verdict not in NOT_NEGATIVE
+        if why in (SELECTED, ELIGIBLE, JUDGED) and verdict not in NOT_NEGATIVE
     ]
 
 
@@ -108,12 +108,13 @@ def _judge(
     pairs: list[Pair] = []
     sizes = []
     for row in rows:
-        usable = _candidates(row)[:JUDGED]
+        usable = _candidates(row)[:DEPTH]
         positive = row.positive_ids[0]
+        # The retriever's order is the fused rank; a positive it missed is behind every candidate it found.
         ranks = dict(zip(row.candidate_ids, row.candidate_ranks, strict=True))
-        # The retriever's order is the fused rank; a positive it missed is behind every candidate.
-        place = ranks.get(positive, len(row.candidate_ids) + 1)
-        by_retriever.append(1.0 / (1 + sum(ranks[document] < place for document in usable)))
+        usable = [document for document in usable if ranks[document] is not None]
+        place = ranks.get(positive) or len(row.candidate_ids) + 1
+        by_retriever.append(1.0 / (1 + sum((ranks[document] or place) < place for document in usable)))
         query = collection.queries.by_id(row.query_id)
         pairs += [(query, collection.corpus.by_id(document)) for document in [positive, *usable]]
         sizes.append(1 + len(usable))

@@ -14,13 +14,14 @@ from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import FinetuneOptions, PretrainOptions, TrainOptions
+from embedtrain.duplicates import normalised
 from embedtrain.encoder import Encoder, Role
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.inference import token_budget
 from embedtrain.metrics import score_run
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
-from embedtrain.negatives import ABOVE_MAX_RATIO, KNOWN_POSITIVE, SAME_AS_POSITIVE, normalised
+from embedtrain.negatives import LIKE_A_POSITIVE
 from embedtrain.systems import Questions, without_self
 
 DEV_MEASURE = "nDCG@10"
@@ -253,10 +254,6 @@ def pretrain(
     _train(claim, options, collection, rows, encoder, {"infonce": 1.0}, dropped, progress)
 
 
-# Why a candidate was left out when it counts as positive, or is suspected to be.
-_LIKE_A_POSITIVE = frozenset({KNOWN_POSITIVE, SAME_AS_POSITIVE, ABOVE_MAX_RATIO})
-
-
 def _row(mined: MinedRow) -> Row:
     """A training row of a mined or scored one.
 
@@ -265,7 +262,7 @@ def _row(mined: MinedRow) -> Row:
     verdicts = mined.verdict or ["keep"] * len(mined.candidate_ids)
     judged = zip(mined.candidate_ids, mined.reason, verdicts, strict=True)
     not_negatives = tuple(
-        document for document, why, verdict in judged if why in _LIKE_A_POSITIVE or verdict in NOT_NEGATIVE
+        document for document, why, verdict in judged if why in LIKE_A_POSITIVE or verdict in NOT_NEGATIVE
     )
     teacher = None
     if mined.positive_teacher is not None and mined.candidate_teacher is not None:

@@ -136,12 +136,33 @@ def test_the_wrong_kind_is_refused_with_the_command_that_makes_the_right_one(tmp
         artifacts.require_kind(source, "model")
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_schema_is_refused(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "mined.parquet"
     make_table(out, source)
-    monkeypatch.setitem(artifacts.SCHEMA_VERSION, "mined", 0)
-    with pytest.raises(EmbedtrainError, match="reads up to 0; update embedtrain"):
+    schema = artifacts.SCHEMA_VERSION["mined"]
+    monkeypatch.setitem(artifacts.SCHEMA_VERSION, "mined", schema - 1)
+    with pytest.raises(
+        EmbedtrainError, match=f"has mined schema {schema} .* reads {schema - 1}; update embedtrain"
+    ):
         artifacts.require_kind(out, "mined")
+    monkeypatch.setitem(artifacts.SCHEMA_VERSION, "mined", schema + 1)
+    with pytest.raises(EmbedtrainError, match=f"reads {schema + 1}; make it again with: embedtrain mine"):
+        artifacts.require_kind(out, "mined")
+
+
+def test_a_table_written_in_parts_is_one_artifact(tmp_path: Path, source: Path) -> None:
+    whole, parts, nothing = (table_claim(tmp_path / f"{name}.parquet", source) for name in ("a", "b", "c"))
+    table = pa.table({"query_id": ["q1", "q2", "q3"]})
+    whole.write_table(table, dropped={}, summary={"n": 3})
+    with parts.table_writer(table.schema) as writer:
+        for start in (0, 3, 1):
+            writer.write(table.slice(start, 1 if start == 0 else 2))
+        writer.finish(dropped={}, summary={"n": 3})
+    assert pq.read_table(parts.out).column("query_id").to_pylist() == ["q1", "q2", "q3"]
+    assert artifacts.read_record(parts.out) == artifacts.read_record(whole.out) == parts.record
+    with pytest.raises(RuntimeError, match="has no record"), nothing.table_writer(table.schema) as writer:
+        writer.write(table)
+    assert not nothing.out.exists()
 
 
 def test_broken_artifacts_are_refused(tmp_path: Path, source: Path) -> None:

@@ -58,13 +58,14 @@ def _row(**more: Any) -> MinedRow:
     return MinedRow(
         query_id="q1",
         positive_ids=["d0", "d2"],
-        positive_scores=[0.75, 0.5],
         candidate_ids=["d3", "d4", "d5", "d6"],
-        candidate_scores=[0.74, 0.6, 0.55, 0.5],
         candidate_ranks=[1, 2, 3, 4],
         candidate_retrievers=["dense", "bm25", "bm25+dense", "bm25"],
         selected=[False, True, True, False],
         reason=["above max ratio", "selected", "selected", "eligible"],
+        scores={"bm25": [None, 9.0, 8.0, 7.0], "dense": [0.74, 0.6, 0.55, 0.5]},
+        ranks={"bm25": [None, 1, 2, 3], "dense": [1, None, 2, None]},
+        positive_scores={"bm25": [12.0, 3.0], "dense": [0.75, 0.5]},
         **more,
     )
 
@@ -132,16 +133,16 @@ def _pages() -> None:
 def test_mined(work: Path) -> None:
     text = inspect_artifact(Path("mined.parquet"), None, 3).as_text()
     lines = [line.strip() for line in text.splitlines()]
-    assert lines[0] == "mined.parquet: mined artifact, schema 1, 1 rows"
-    assert "made by     embedtrain 0.1.0 mine, top k 20" in lines
+    assert lines[0] == "mined.parquet: mined artifact, schema 2, 1 rows"
+    assert "made by     embedtrain 0.1.0 mine, top k 20, seed 0" in lines
     at = lines.index("query q1: first query")
-    assert lines[at + 1] == "+ d0 (score 0.750)  Title 0 text 0"
-    assert lines[at + 2].startswith("+ d2 (score 0.500)  Title 2 a very long text of two lines a very")
+    assert lines[at + 1] == "+ d0 (bm25 12.000, dense 0.750)  Title 0 text 0"
+    assert lines[at + 2].startswith("+ d2 (bm25 3.000, dense 0.500)  Title 2 a very long text of two lines a very")
     assert lines[at + 2].endswith("…")
     assert lines[at + 3 : at + 6] == [
-        "− d4 (score 0.600, rank 2 by bm25)  Title 4 text 4",
-        "− d5 (score 0.550, rank 3 by bm25+dense)  Title 5 text 5",
-        "· d3 (score 0.740, rank 1 by dense, above max ratio)  Title 3 text 3",
+        "− d4 (bm25 9.000, dense 0.600, rank 2 by bm25)  Title 4 text 4",
+        "− d5 (bm25 8.000, dense 0.550, rank 3 by bm25+dense)  Title 5 text 5",
+        "· d3 (dense 0.740, rank 1 by dense, above max ratio)  Title 3 text 3",
     ]
     assert "d6" not in text, "what would do and is not needed is no example of anything"
     tree = lines[lines.index("made from") + 1 :]
@@ -152,10 +153,15 @@ def test_mined(work: Path) -> None:
 def test_scored(work: Path) -> None:
     found = inspect_artifact(Path("scored.parquet"), None, 1)
     text = found.as_text()
-    assert "− d5 (score 0.550, teacher -2.000, rank 3 by bm25+dense)" in text
-    assert "· d4 (score 0.600, teacher 4.500, rank 2 by bm25, drop, selected)" in text
+    assert "− d5 (bm25 8.000, dense 0.550, teacher -2.000, rank 3 by bm25+dense)" in text
+    assert "· d4 (bm25 9.000, dense 0.600, teacher 4.500, rank 2 by bm25, drop, selected)" in text
     example = found.as_dict()["examples"][0]
-    assert example["positives"][0] == {"id": "d0", "score": 0.75, "teacher": 4.0, "text": "Title 0 text 0"}
+    assert example["positives"][0] == {
+        "id": "d0",
+        "scores": {"bm25": 12.0, "dense": 0.75},
+        "teacher": 4.0,
+        "text": "Title 0 text 0",
+    }
     assert [item["id"] for item in example["negatives"]] == ["d5"]
     assert [item["verdict"] for item in example["left_out"]] == ["drop", "drop"]
 

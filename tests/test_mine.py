@@ -61,10 +61,13 @@ def run(
     if encoder is None:
         values.setdefault("retrievers", ("bm25",))
     options = MineOptions(**{"language": "none", **values})
+    mine.check(options)
     queries, dropped = mine.read_queries(source, options.split, options.limit)
-    found = mine.retrieve(source, queries, options, encoder, silent)
-    rows = mine.choose(source, queries, found, options)
-    return rows, mine.summarise(rows, found, options), dropped
+    choice = mine.Choice(source, queries, options)
+    found = mine.retrieve(source, queries, options, [encoder] if encoder else [], silent)
+    rows = [row for block in found.blocks(choice) for row in mined.from_batch(choice.table(block))]
+    summary = {**choice.audit.numbers(), **found.facts, "notes": mine.notes(choice, found.facts)}
+    return rows, summary, dropped
 
 
 def negatives(rows: list[MinedRow]) -> dict[str, list[str]]:
@@ -96,7 +99,7 @@ def test_the_text_of_the_positive_is_never_a_negative(tmp_path: Path) -> None:
         "c3": "selected",
         "c4": "same text as a positive",
     }
-    assert summary["shortfall"] == {"queries": 1, "negatives": 1}
+    assert summary["shortfall"] == {"queries": 1, "negatives": 1, "without any": 0}
 
 
 def test_nothing_is_filled_up(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_nothing_is_filled_up(tmp_path: Path) -> None:
     encoder = Fake({"ask": [1, 0], "good": [0.8, 0], "bad": [0.2, 0]})
     (row,), summary, _ = run(source, encoder, retrievers=("dense",), negatives=3)
     assert row.negatives == ["n"]
-    assert summary["shortfall"] == {"queries": 1, "negatives": 2}
+    assert summary["shortfall"] == {"queries": 1, "negatives": 2, "without any": 0}
     assert summary["notes"][0].startswith("queries with fewer than 3 negatives: 1, without any: 0;")
 
 
@@ -137,7 +140,7 @@ def test_the_share_above_the_ratio_is_said(tmp_path: Path) -> None:
     (row,), summary, _ = run(source, encoder, retrievers=("dense",), negatives=2, max_ratio=0.95)
     assert row.negatives == ["d6"]
     assert summary["candidates_by_reason"] == {"selected": 1, "known positive": 1, "above max ratio": 4}
-    assert summary["shortfall"] == {"queries": 1, "negatives": 1}
+    assert summary["shortfall"] == {"queries": 1, "negatives": 1, "without any": 0}
     assert summary["candidates_above_their_lowest_positive"] == 0
     assert any(note.startswith("80% of the candidates that are no known positive") for note in summary["notes"])
 
@@ -149,7 +152,7 @@ def test_filters_leave_positives_alone(tmp_path: Path) -> None:
     for ratio in (0.0, 0.5, 0.9, 2.0):
         (row,), _, _ = run(source, encoder, max_ratio=ratio)
         assert row.positive_ids == ["p"]
-        assert row.positive_scores == pytest.approx([0.9])
+        assert row.positive_scores["dense"] == pytest.approx([0.9])
 
 
 def test_k_beyond_the_corpus(tmp_path: Path) -> None:
@@ -160,11 +163,11 @@ def test_k_beyond_the_corpus(tmp_path: Path) -> None:
     for encoder in (None, Fake(vectors)):
         (row,), summary, _ = run(source, encoder, top_k=100, negatives=10)
         assert sorted(row.negatives) == ["b", "c"]
-        assert summary["shortfall"] == {"queries": 1, "negatives": 8}
+        assert summary["shortfall"] == {"queries": 1, "negatives": 8, "without any": 0}
     alone = collection(tmp_path / "alone", {"a": "apple"}, {"q": "apple"}, {"q": ["a"]})
     (row,), summary, dropped = run(alone, negatives=10)
     assert row.negatives == []
-    assert summary["shortfall"] == {"queries": 1, "negatives": 10}
+    assert summary["shortfall"] == {"queries": 1, "negatives": 10, "without any": 1}
     assert dropped == {}
 
 
@@ -176,7 +179,7 @@ def test_a_query_with_several_positives_is_one_row(tmp_path: Path) -> None:
     rows, summary, _ = run(source, encoder, retrievers=("dense",), negatives=2, max_ratio=1.0)
     assert len(rows) == 1
     assert rows[0].positive_ids == ["c", "a", "b"]
-    assert rows[0].positive_scores == pytest.approx([0.8, 0.9, 0.4])
+    assert rows[0].positive_scores["dense"] == pytest.approx([0.8, 0.9, 0.4])
     assert rows[0].negatives == ["m"]
     assert summary["positives"] == 3
     assert summary["candidates_above_their_lowest_positive"] == 1
@@ -274,8 +277,10 @@ def test_union_of_two_windows_in_fused_order(tmp_path: Path) -> None:
     assert row.candidate_ids == ["a", "b", "d"]
     assert row.candidate_ranks == [1, 2, 3]
     assert row.candidate_retrievers == ["bm25+dense", "bm25", "dense"]
-    assert row.candidate_scores == pytest.approx([1.0, 0.3, 0.9])
-    assert row.positive_scores == pytest.approx([0.9])
+    assert row.scores["dense"] == pytest.approx([1.0, 0.3, 0.9])
+    assert row.ranks == {"bm25": [1, 2, None], "dense": [1, None, 2]}
+    assert row.scores["bm25"][2] == 0, "no token is shared"
+    assert row.positive_scores["dense"] == pytest.approx([0.9])
     assert row.reason == ["same text as the query", "selected", "known positive"]
     assert summary["queries_without_their_positive_in_the_window"] == 0
 
@@ -301,7 +306,7 @@ def test_a_dense_rule_never_reads_a_bm25_score(tmp_path: Path) -> None:
     source = collection(tmp_path / "c", corpus, {"q": "sun wind"}, {"q": ["p"]})
     (row,), summary, _ = run(source, max_ratio=0.5)
     assert set(row.negatives) == {"b", "c"}
-    assert all(score > 0 for score in [*row.positive_scores, *row.candidate_scores])
+    assert all(score > 0 for score in [*row.positive_scores["bm25"], *row.scores["bm25"]])
     assert summary["notes"] == [
         "the rule --max-ratio 0.5 was off: it reads dense scores, and BM25 was alone",
         "queries with fewer than 7 negatives: 1, without any: 0; nothing was filled up; a larger --top-k finds more",
@@ -315,6 +320,104 @@ def test_ratio_below_zero(tmp_path: Path) -> None:
     (row,), summary, _ = run(source, encoder, retrievers=("dense",), max_ratio=0.95)
     assert row.reason == ["known positive", "above max ratio", "selected"]
     assert summary["candidates_above_their_lowest_positive"] == 0
+
+
+def test_several_models_are_retrievers_of_their_own(tmp_path: Path) -> None:
+    corpus = {"p": "pp", "a": "aa", "b": "bb", "c": "cc"}
+    source = collection(tmp_path / "c", corpus, {"q": "ask"}, {"q": ["p"]})
+    one = Fake({"ask": [1, 0], **on_a_line(pp=0.9, aa=0.8, bb=0.1, cc=0.0)})
+    two = Fake({"ask": [1, 0], **on_a_line(pp=0.5, aa=0.1, bb=0.49, cc=0.2)}, "cosine")
+    options = MineOptions(retrievers=("dense", "dense2"), top_k=2, negatives=1, language="none", near_duplicate=0)
+    queries, _ = mine.read_queries(source, "train", None)
+    choice = mine.Choice(source, queries, options)
+    found = mine.retrieve(source, queries, options, [one, two], silent)
+    (block,) = found.blocks(choice)
+    (row,) = mined.from_batch(choice.table(block))
+    assert row.positive_scores == {"dense": pytest.approx([0.9]), "dense2": pytest.approx([1.0])}
+    # The second goes by cosine, where all of these are 1: ties by id.
+    assert row.ranks == {"dense": [2, 1, None], "dense2": [1, None, 2]}
+    assert row.candidate_retrievers == ["dense+dense2", "dense", "dense2"]
+    assert row.candidate_ids == ["a", "p", "b"]
+    assert row.reason == ["above max ratio", "known positive", "above max ratio"]
+    assert found.facts["model_dense2"]["similarity"] == "cosine"
+
+
+def test_documents_judged_not_relevant_are_kept_first(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    corpus = {"p": "sun", "n": "moon", "w": "far off", "x": "moon sun"}
+    write_collection(
+        folder,
+        [{"_id": identifier, "text": text} for identifier, text in corpus.items()],
+        [{"_id": "q", "text": "sun and moon"}],
+        {"train": [("q", "p", 1), ("q", "w", 0), ("q", "n", -1)]},
+    )
+    (row,), summary, _ = run(Collection(folder), negatives=2)
+    assert row.candidate_ids == ["x", "n", "p", "w"]
+    assert row.candidate_ranks == [1, 2, 3, None]
+    assert row.candidate_retrievers == ["bm25", "bm25", "bm25", "judged"]
+    assert row.reason == ["eligible", "judged not relevant", "known positive", "judged not relevant"]
+    assert row.negatives == ["n", "w"]
+    assert summary["negatives_judged_not_relevant"] == 2
+
+
+def test_a_mix_and_random_documents(tmp_path: Path) -> None:
+    corpus = {f"d{number}": f"word{number} sun" for number in range(40)}
+    source = collection(tmp_path / "c", corpus, {"q": "sun", "r": "word3"}, {"q": ["d0"], "r": ["d3"]})
+    rows, summary, _ = run(source, top_k=5, mix="bm25=2,random=3", seed=4)
+    for row in rows:
+        kinds = dict(zip(row.candidate_ids, row.candidate_retrievers, strict=True))
+        assert [kinds[i] for i in row.negatives].count("random") == 3
+        assert not set(row.negatives) & set(row.positive_ids)
+        ranked = [rank for rank in row.candidate_ranks if rank is not None]
+        assert ranked == list(range(1, len(ranked) + 1))
+    assert negatives(rows)["q"][:2] == ["d1", "d10"]
+    assert len(rows[1].negatives) == 3, "one document has the word, and it is the positive"
+    assert summary["shortfall"]["negatives"] == 2
+    order = {i: corpus[i] for i in reversed(corpus)}
+    again = collection(tmp_path / "d", order, {"r": "word3"}, {"r": ["d3"]})
+    assert run(again, top_k=5, mix="bm25=2,random=3", seed=4)[0] == rows[1:]
+    assert run(source, top_k=5, mix="bm25=2,random=3", seed=5)[0] != rows
+
+
+def test_chunks_of_a_positive_page_are_siblings(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    pages = {"p": "one", "a": "one", "b": "two", "c": ""}
+    write_collection(
+        folder,
+        [{"_id": i, "text": f"sun {i}", "page": page} for i, page in pages.items()],
+        [{"_id": "q", "text": "sun"}],
+        {"train": [("q", "p", 1)]},
+    )
+    (row,), summary, _ = run(Collection(folder), group_column="page")
+    assert dict(zip(row.candidate_ids, row.reason, strict=True)) == {
+        "p": "known positive",
+        "a": "same group as a positive",
+        "b": "selected",
+        "c": "selected",
+    }
+    assert summary["siblings_of_positives_caught"] == 1
+    with pytest.raises(EmbedtrainError, match="has no column 'site'; its columns are: _id, text, page"):
+        run(Collection(folder), group_column="site")
+
+
+def test_rows_with_too_few_negatives_leave_and_are_counted(tmp_path: Path) -> None:
+    corpus = {"a": "sun", "b": "sun wind", "c": "moon"}
+    source = collection(tmp_path / "c", corpus, {"q": "sun", "r": "moon"}, {"q": ["c"], "r": ["c"]})
+    options = MineOptions(retrievers=("bm25",), language="none", min_negatives=1)
+    claim = Claim(tmp_path / "m.parquet", kind="mined", stage="mine", options=options, inputs=[source.as_input()])
+    mine.mine(claim, options, source.path, [], silent)
+    assert negatives(mined.read_mined(claim.out)) == {"q": ["b"]}
+    assert claim.record["dropped"] == {"query with fewer than 1 negatives": 1}
+    assert claim.record["summary"]["queries"] == claim.record["rows"] == 1
+
+
+def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = {f"d{number}": f"word{number % 7} sun" for number in range(30)}
+    queries = {f"q{number}": f"word{number} sun" for number in range(7)}
+    source = collection(tmp_path / "c", corpus, queries, {q: [f"d{n}"] for n, q in enumerate(queries)})
+    whole = run(source, sampling="random", mix="bm25=3,random=1")
+    monkeypatch.setattr(mine, "BLOCK", 2)
+    assert run(source, sampling="random", mix="bm25=3,random=1") == whole
 
 
 # --- properties -----------------------------------------------------------------------------------------------
@@ -383,8 +486,8 @@ def test_artifact_has_the_schema_and_reads_back(tmp_path: Path) -> None:
         options=options,
         inputs=[Input.of("collection", source.path)],
     )
-    mine.mine(claim, options, source.path, None, silent)
-    assert pq.read_schema(claim.out).remove_metadata().equals(mined.MINED)
+    mine.mine(claim, options, source.path, [], silent)
+    assert pq.read_schema(claim.out).remove_metadata().equals(mined.schema("mined", ["bm25"]))
     rows = mined.read_mined(claim.out)
     assert rows == run(source)[0]
     assert rows[1].candidate_ids == []
@@ -396,13 +499,14 @@ def test_scored_rows_read_back_and_verdicts_count(tmp_path: Path) -> None:
     row = MinedRow(
         "q",
         ["p"],
-        [0.5],
         ["a", "b", "c", "d"],
-        [0.25, 0.5, 0.125, 0.0],
         [4, 1, 3, 2],
         ["dense"] * 4,
         [True, True, True, False],
         ["selected", "selected", "selected", "eligible"],
+        {"dense": [0.25, 0.5, 0.125, 0.0]},
+        {"dense": [4, 1, 3, 2]},
+        {"dense": [0.5]},
         [1.0],
         [0.5, 2.0, 0.25, 3.0],
         ["keep", "drop", "keep", "keep"],
@@ -416,7 +520,18 @@ def test_scored_rows_read_back_and_verdicts_count(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
-    broken = MinedRow("q", ["p"], [0.5], ["a"], [0.25, 0.5], [1], ["dense"], [True], ["selected"])
+    broken = MinedRow(
+        "q",
+        ["p"],
+        ["a"],
+        [1],
+        ["dense"],
+        [True],
+        ["selected"],
+        {"dense": [0.25, 0.5]},
+        {"dense": [1]},
+        {"dense": [0.5]},
+    )
     claim = Claim(tmp_path / "m.parquet", kind="mined", stage="mine", options=MineOptions(), inputs=[])
     claim.write_table(mined.to_table([broken], "mined"), dropped={}, summary={})
     with pytest.raises(EmbedtrainError, match=r"m\.parquet: the lists of query q differ in length"):
@@ -461,7 +576,7 @@ def test_command_gives_the_same_bytes_twice_and_knows_when_it_is_done(
         assert len(row.negatives) == 7
         assert not set(row.negatives) & set(row.positive_ids)
         assert set(row.candidate_retrievers) <= {"bm25", "dense", "bm25+dense"}
-        assert all(-1 <= score <= 1 for score in row.candidate_scores)
+        assert all(-1 <= score <= 1 for score in row.scores["dense"])
     # Claims and abstracts: the model must put the right abstract among the best few of 77 nearly always.
     ranks = [
         min(r for i, r in zip(row.candidate_ids, row.candidate_ranks, strict=True) if i in row.positive_ids)
@@ -488,3 +603,59 @@ def test_command_refuses_and_leaves_nothing_behind(tiny: Path, tmp_path: Path, r
         assert "Traceback" not in done.stderr
         assert done.stdout == ""
         assert list(tmp_path.iterdir()) == []
+
+
+def test_choosing_again_needs_no_search(tiny: Path, tmp_path: Path, run_cli: RunCli) -> None:
+    lexical = (
+        "mine",
+        tiny,
+        "--retriever",
+        "bm25",
+        "--out",
+        "m.parquet",
+        "--mix",
+        "bm25=3,random=2",
+        "--seed",
+        "3",
+    )
+    assert run_cli(*lexical).returncode == 0
+    same = ("--mix", "bm25=3,random=2", "--seed", "3")
+    done = run_cli("mine", tiny, "--reselect", "m.parquet", "--out", "r.parquet", *same)
+    assert done.returncode == 0, done.stderr
+    assert "search" not in done.stderr
+    first, second = mined.read_mined(tmp_path / "m.parquet"), mined.read_mined(tmp_path / "r.parquet")
+    assert first == second
+    fewer = run_cli(
+        "mine", tiny, "--reselect", "m.parquet", "--out", "f.parquet", "--negatives", "2", "--ranks", "3:"
+    )
+    assert fewer.returncode == 0, fewer.stderr
+    for row, old in zip(mined.read_mined(tmp_path / "f.parquet"), first, strict=True):
+        assert row.candidate_ids == old.candidate_ids
+        assert len(row.negatives) == 2
+        ranks = dict(zip(row.candidate_ids, row.candidate_ranks, strict=True))
+        assert min(ranks[i] for i in row.negatives) >= 3
+    for flag, value in (("--top-k", "9"), ("--model", "x"), ("--language", "none")):
+        refused = run_cli("mine", tiny, "--reselect", "m.parquet", "--out", "x.parquet", flag, value)
+        assert refused.returncode == 2
+        assert f"{flag} is part of the search, and --reselect only chooses again" in refused.stderr
+    assert "give the COLLECTION to mine" in run_cli("mine", "--out", "x.parquet").stderr
+
+
+def test_audit_and_gates(tiny: Path, tmp_path: Path, run_cli: RunCli) -> None:
+    base = ("mine", tiny, "--retriever", "bm25", "--out", "m.parquet", "--audit", "audit.json")
+    done = run_cli(*base, "--fail-if", "short>0.9", "--fail-if", "missed>=0")
+    assert done.returncode == 3, done.stderr
+    assert "a gate was not met: missed>=0 (it is 0" in done.stderr
+    assert (tmp_path / "m.parquet").exists(), "the work is done, and kept"
+    audit = json.loads((tmp_path / "audit.json").read_text("utf-8"))
+    assert audit["queries"] == 40
+    assert sum(audit["candidates_by_reason"].values()) == audit["candidates"]
+    assert audit["gates"]["suspicious"] is None, "BM25 alone has no dense score to suspect by"
+    again = run_cli(*base, "--fail-if", "missed>0.9")
+    assert again.returncode == 0
+    assert "up to date" in again.stdout
+    assert run_cli(*base, "--fail-if", "suspicious>0.5").returncode == 2
+    unknown = run_cli("mine", tiny, "--retriever", "bm25", "--out", "n.parquet", "--fail-if", "nonsense>1")
+    assert unknown.returncode == 2
+    assert "nonsense is not measured; what is: suspicious" in unknown.stderr
+    assert not (tmp_path / "n.parquet").exists()

@@ -114,9 +114,7 @@ def test_what_the_teacher_dropped_is_no_negative_anywhere() -> None:
     mined = MinedRow(
         query_id="q",
         positive_ids=["p"],
-        positive_scores=[0.9],
         candidate_ids=["a", "b", "c", "d"],
-        candidate_scores=[0.8, 0.7, 0.6, 0.9],
         candidate_ranks=[1, 2, 3, 4],
         candidate_retrievers=["dense"] * 4,
         selected=[True, True, False, False],
