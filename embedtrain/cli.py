@@ -173,6 +173,9 @@ def mine(
     top_k: Annotated[
         int, typer.Option("--top-k", min=1, help="Candidates a query and retriever.")
     ] = config.MineOptions.top_k,
+    index: Annotated[
+        str, typer.Option("--index", help="Dense search: exact, or approximate by ivf or hnsw, recall measured.")
+    ] = config.MineOptions.index,
     negatives: Negatives = config.MineOptions.negatives,
     mix: Annotated[
         str, typer.Option("--mix", help="Negatives by where they come from, as dense=2,bm25=1,random=1.")
@@ -252,9 +255,16 @@ def mine(
             raise UsageError("give the COLLECTION to mine, or --reselect with a mined artifact")
         models = list(dict.fromkeys(model or [config.MODEL]))
         retrievers = _retrievers(retriever, len(models))
-        found = {"split": split, "retrievers": retrievers, "top_k": top_k, "language": language, "limit": limit}
+        found = {
+            "split": split,
+            "retrievers": retrievers,
+            "index": index,
+            "top_k": top_k,
+            "language": language,
+            "limit": limit,
+        }
     else:
-        for name in ("model", "split", "retriever", "top_k", "language", "limit"):
+        for name in ("model", "split", "retriever", "index", "top_k", "language", "limit"):
             source = context.get_parameter_source(name)
             if source is not None and source.name == "COMMANDLINE":
                 flag = name.replace("_", "-")
@@ -306,7 +316,7 @@ def _search_options(mined: Path) -> dict[str, Any]:
     from embedtrain.artifacts import require_kind
 
     recorded = require_kind(mined, "mined")["options"]
-    found = {name: recorded[name] for name in ("split", "retrievers", "top_k", "language", "limit")}
+    found = {name: recorded[name] for name in ("split", "retrievers", "index", "top_k", "language", "limit")}
     return found | {"retrievers": tuple(found["retrievers"])}
 
 

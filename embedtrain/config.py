@@ -26,6 +26,7 @@ class MineOptions:
 
     split: str = "train"
     retrievers: tuple[str, ...] = ("bm25", "dense")  # a second model is dense2, and so on
+    index: str = "exact"  # of the dense search: exact, ivf, hnsw
     top_k: int = 50
     negatives: int = 7  # DPR, ANCE and NV-Retriever use 4 to 8 of them a query
     mix: str = ""  # negatives by where they come from, as "dense=2,bm25=1,random=1"; "": from the fused order

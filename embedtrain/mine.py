@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from embedtrain import mined, negatives, sampling
+from embedtrain.approximate import check_index
 from embedtrain.artifacts import Claim, require_kind
 from embedtrain.audit import Audit
 from embedtrain.bm25 import check_language
@@ -80,6 +81,7 @@ def mine(
 def check(options: MineOptions) -> None:
     """Raise UsageError for options that no run can have."""
     check_language(options.language)
+    check_index(options.index)
     sampling.check_sampler(options.sampling)
     sampling.parse_mix(options.mix, options.retrievers)
     negatives.parse_ranks(options.ranks)
@@ -181,7 +183,8 @@ def retrieve(
     for name in options.retrievers:
         made: Retriever
         if is_dense(name):
-            made = Dense(name, _encoder(encoders[name]), texts, collection.corpus, progress)
+            encoder = _encoder(encoders[name])
+            made = Dense(name, encoder, texts, collection.corpus, options.index, options.seed, progress)
         else:
             made = Lexical(texts, collection.corpus, options.language, progress)
         lists[name] = made.search(options.top_k, progress)
@@ -317,7 +320,13 @@ def _blocks_again(path: Path, choice: Choice) -> Iterator[Block]:
 
 def _facts_again(path: Path) -> dict[str, Any]:
     summary = require_kind(path, "mined")["summary"]
-    kept = ("documents_without_tokens", "queries_without_tokens", "queries_without_lexical_match", "model")
+    kept = (
+        "documents_without_tokens",
+        "queries_without_tokens",
+        "queries_without_lexical_match",
+        "model",
+        "index",
+    )
     return {name: value for name, value in summary.items() if name.startswith(kept)}
 
 

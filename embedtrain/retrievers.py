@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import search
+from embedtrain import approximate, search
 from embedtrain.bm25 import BM25
 from embedtrain.candidates import Ints
 from embedtrain.collection import Texts
@@ -70,10 +70,18 @@ class Dense:
     """A bi-encoder over a corpus, by its own similarity."""
 
     def __init__(
-        self, name: str, encoder: "Encoder", queries: Sequence[str], corpus: Texts, progress: Progress
+        self,
+        name: str,
+        encoder: "Encoder",
+        queries: Sequence[str],
+        corpus: Texts,
+        index: str,
+        seed: int,
+        progress: Progress,
     ) -> None:
         self.name = name
         self._ids = corpus.ids
+        self._index, self._seed = index, seed
         self._similarity = encoder.similarity
         self._queries = encoder.encode(queries, "query", progress)
         self._documents = encoder.encode(corpus.texts(), "document", progress)
@@ -86,10 +94,21 @@ class Dense:
         }
 
     def search(self, k: int, progress: Progress) -> Hits:
-        """The k nearest documents of every query, exactly."""
-        return search.dense(
-            self._queries, self._documents, self._ids, k, similarity=self._similarity, progress=progress
+        """The k nearest documents of every query, as far as the index finds them."""
+        hits, facts = approximate.dense(
+            self._index,
+            self._queries,
+            self._documents,
+            self._ids,
+            k,
+            similarity=self._similarity,
+            seed=self._seed,
+            progress=progress,
         )
+        self.facts |= (
+            facts if self.name == DENSE else {f"{key}_{self.name}": value for key, value in facts.items()}
+        )
+        return hits
 
     def score(self, queries: Ints, documents: Ints) -> NDArray[np.float32]:
         """Cosine or dot product."""

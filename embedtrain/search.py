@@ -72,7 +72,7 @@ class Ties:
         return self.positions(keys), self.scores(keys)
 
 
-def _float32(vectors: Any) -> NDArray[np.float32]:
+def as_float32(vectors: Any) -> NDArray[np.float32]:
     """Rows of any float type and layout, torch tensors of bfloat16 included, as float32 in C order."""
     if hasattr(vectors, "detach"):
         vectors = vectors.detach().float().cpu().numpy()
@@ -93,6 +93,11 @@ def _check_finite(lengths: NDArray[np.float64], what: str) -> None:
         )
 
 
+def directions(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows of length 1; a row of zeros has no direction and stays."""
+    return _divided(vectors, _lengths(vectors))
+
+
 def _divided(vectors: NDArray[np.float32], lengths: NDArray[np.float64]) -> NDArray[np.float32]:
     # A vector of zeros has no direction: it stays, and its cosine with everything is 0.
     return (vectors / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(np.float32)
@@ -109,8 +114,8 @@ def pair_scores(queries: Any, documents: Any, rows: Any, columns: Any, *, simila
     step = max(1, (1 << 22) // max(1, queries.shape[1]))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        left = _float32(queries[rows[part]]).astype(np.float64)
-        right = _float32(documents[columns[part]]).astype(np.float64)
+        left = as_float32(queries[rows[part]]).astype(np.float64)
+        right = as_float32(documents[columns[part]]).astype(np.float64)
         scores = (left * right).sum(axis=1)
         if similarity == "cosine":
             lengths = np.sqrt(np.square(left).sum(axis=1)) * np.sqrt(np.square(right).sum(axis=1))
@@ -155,12 +160,12 @@ def dense(
         empty = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
         return Hits([empty[0]] * len(queries), [empty[1]] * len(queries))
     query_step, document_step = max(1, block[0]), max(1, block[1])
-    left = [_float32(queries[at : at + query_step]) for at in range(0, len(queries), query_step)]
+    left = [as_float32(queries[at : at + query_step]) for at in range(0, len(queries), query_step)]
     left_lengths = [_lengths(part) for part in left]
     for lengths in left_lengths:
         _check_finite(lengths, "query")
     for start in range(0, len(documents), document_step):
-        right = _float32(documents[start : start + document_step])
+        right = as_float32(documents[start : start + document_step])
         right_lengths = _lengths(right)
         _check_finite(right_lengths, "document")
         unit = _divided(right, right_lengths) if similarity == "cosine" else right

@@ -1,0 +1,154 @@
+"""Dense top-k by an approximate index of faiss, for corpora where exact search is too slow; its recall is measured.
+
+How hard the index looks is not guessed: it is doubled until a seeded sample of the queries finds what exact search
+finds, to a wanted share. What is found is scored again exactly and put in the one order (see `search`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from embedtrain import search
+from embedtrain.console import Progress, silent
+from embedtrain.errors import UsageError
+from embedtrain.search import Hits, Ties
+
+EXACT = "exact"
+KINDS = (EXACT, "ivf", "hnsw")
+
+# Below this many documents exact search is as fast, and an index cannot be trained well.
+FEWEST = 10_000
+WANTED_RECALL = 0.98
+SAMPLE = 200
+_BLOCK = 65_536
+_QUERIES = 1_024
+# faiss warns below 39 training vectors a list and uses 256 at most (ClusteringParameters).
+_LEAST_PER_LIST, _MOST_PER_LIST = 39, 256
+_LINKS, _CONSTRUCTION = 32, 100  # of HNSW: M and efConstruction (Malkov and Yashunin 2018, section 4.1)
+
+
+def check_index(kind: str) -> None:
+    """Raise UsageError for a kind of index there is none of."""
+    if kind not in KINDS:
+        raise UsageError(f"--index {kind}: {', '.join(KINDS)} are the kinds")
+
+
+def recall(found: Hits, truth: Hits) -> float:
+    """Share of the documents of `truth` that `found` has for the same query."""
+    shared = sum(len(np.intersect1d(a, b)) for a, b in zip(found.positions, truth.positions, strict=True))
+    return shared / max(1, sum(len(part) for part in truth.positions))
+
+
+def _part(vectors: Any, start: int, similarity: str) -> NDArray[np.float32]:
+    """A block of vectors as faiss wants them: float32 in C order, of length 1 for cosine."""
+    part = search.as_float32(vectors[start : start + _BLOCK])
+    return search.directions(part) if similarity == "cosine" else part
+
+
+class _Index:
+    """One faiss index over all documents, and the knob for how hard it looks."""
+
+    def __init__(self, kind: str, documents: Any, similarity: str, seed: int, progress: Progress) -> None:
+        count, dimension = len(documents), int(documents.shape[1])
+        self._set: Callable[[int], None]
+        self._engine: Any
+        if kind == "ivf":
+            lists = max(1, min(round(4 * count**0.5), count // _LEAST_PER_LIST))
+            coarse = faiss.IndexFlatIP(dimension)
+            self._engine = faiss.IndexIVFFlat(coarse, dimension, lists, faiss.METRIC_INNER_PRODUCT)
+            self._engine.cp.seed = seed % 2**31
+            self._train(documents, lists, similarity, seed)
+            self.first, self.last = min(4, lists), lists
+            self._set = lambda value: setattr(self._engine, "nprobe", value)
+        else:
+            self._engine = faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
+            self._engine.hnsw.efConstruction = _CONSTRUCTION
+            self.first, self.last = 64, count
+            self._set = lambda value: setattr(self._engine.hnsw, "efSearch", value)
+        threads = faiss.omp_get_max_threads()
+        if kind == "hnsw":  # insertions that run side by side link differently every time
+            faiss.omp_set_num_threads(1)
+        try:
+            for start in range(0, count, _BLOCK):
+                self._engine.add(_part(documents, start, similarity))
+                progress(f"build the {kind} index", min(start + _BLOCK, count), count, "")
+        finally:
+            faiss.omp_set_num_threads(threads)
+
+    def _train(self, documents: Any, lists: int, similarity: str, seed: int) -> None:
+        wanted = min(len(documents), lists * _MOST_PER_LIST)
+        chosen = np.sort(np.random.default_rng([seed, 3]).permutation(len(documents))[:wanted])
+        sample = search.as_float32(documents[chosen])
+        self._engine.train(search.directions(sample) if similarity == "cosine" else sample)
+
+    def look(self, queries: NDArray[np.float32], k: int, effort: int) -> NDArray[np.int64]:
+        """Positions (n, k) of neighbours, -1 where there are fewer."""
+        self._set(effort)
+        return self._engine.search(queries, k)[1]
+
+
+def dense(
+    kind: str,
+    queries: Any,
+    documents: Any,
+    ids: Sequence[str],
+    k: int,
+    *,
+    similarity: str = "cosine",
+    seed: int = 0,
+    progress: Progress = silent,
+) -> tuple[Hits, dict[str, Any]]:
+    """The k nearest documents of every query as `search.dense` gives them, as far as the index finds them; and facts.
+
+    The facts say which search was made, with what effort, and its recall on a sample. A small corpus is searched
+    exactly whatever was asked for. Raises UsageError for an unknown kind.
+    """
+    check_index(kind)
+    if kind == EXACT or len(documents) < FEWEST:
+        hits = search.dense(queries, documents, ids, k, similarity=similarity, progress=progress)
+        small = kind != EXACT
+        return hits, {"index": f"exact: {len(documents):,} documents are few"} if small else {}
+    index = _Index(kind, documents, similarity, seed, progress)
+    chosen = np.sort(np.random.default_rng([seed, 4]).permutation(len(queries))[:SAMPLE])
+    asked = search.as_float32(queries[chosen])
+    truth = search.dense(asked, documents, ids, k, similarity=similarity, progress=progress)
+    effort = min(max(index.first, k if kind == "hnsw" else 1), index.last)
+    while True:
+        measured = recall(_scored(index, asked, documents, ids, k, effort, similarity), truth)
+        if measured >= WANTED_RECALL or effort >= index.last:
+            break
+        effort = min(2 * effort, index.last)
+    positions, scores = [], []
+    for start in range(0, len(queries), _QUERIES):
+        part = search.as_float32(queries[start : start + _QUERIES])
+        found = _scored(index, part, documents, ids, k, effort, similarity)
+        positions += found.positions
+        scores += found.scores
+        progress(f"search the {kind} index", min(start + _QUERIES, len(queries)), len(queries), "")
+    knob = "nprobe" if kind == "ivf" else "efSearch"
+    said = f"{kind}, {knob} {effort}, recall {measured:.4f} of exact search on {len(chosen)} queries"
+    return Hits(positions, scores), {"index": said}
+
+
+def _scored(
+    index: _Index,
+    queries: NDArray[np.float32],
+    documents: Any,
+    ids: Sequence[str],
+    k: int,
+    effort: int,
+    similarity: str,
+) -> Hits:
+    unit = search.directions(queries) if similarity == "cosine" else queries
+    found = index.look(unit, k, effort)
+    row, column = np.nonzero(found >= 0)
+    places = found[row, column]
+    scores = search.pair_scores(queries, documents, row, places, similarity=similarity)
+    ties = Ties(ids)
+    ends = np.cumsum(np.bincount(row, minlength=len(queries)))[:-1]
+    keys = np.split(ties.keys(scores, places), ends)
+    best = [ties.best(part, k) for part in keys]
+    return Hits([positions for positions, _ in best], [own for _, own in best])
