@@ -4,7 +4,7 @@ One tie rule everywhere: score descending, then document id ascending. Scores ar
 that are reported, so that a list can be put in order again from what it says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from embedtrain.errors import EmbedtrainError
 # Unit roundoff of float32: a product of two vectors of length d is off by at most about d times this, times both
 # norms (Higham, Accuracy and Stability of Numerical Algorithms, 2002, eq. 3.5).
 _ROUNDOFF = 2.0**-24
+_MORE = 32  # documents held besides the k best, for those that rounding leaves in doubt
+_LOWEST = float(np.finfo(np.float32).min)  # below every score, above a place not taken
+_PAIRS = 8_192  # pairs scored at once
 _RANK_BITS = np.uint64(32)
 _RANK_MASK = np.uint64(0xFFFFFFFF)
 
@@ -103,24 +106,36 @@ def _divided(vectors: NDArray[np.float32], lengths: NDArray[np.float64]) -> NDAr
     return (vectors / np.where(lengths > 0, lengths, 1.0)[:, None]).astype(np.float32)
 
 
-def pair_scores(queries: Any, documents: Any, rows: Any, columns: Any, *, similarity: str) -> NDArray[np.float32]:
-    """The score of query `rows[i]` and document `columns[i]` for every i, float32 (m,).
+def _exact(
+    query: NDArray[np.float32], documents: NDArray[np.float32], similarity: str, length: float | None = None
+) -> NDArray[np.float32]:
+    """Scores (m,) of one query (d,) and some documents (m, d).
 
-    Every score is one sum in float64 over one pair, so it does not depend on what else is computed, nor on blocks.
-    Cosine is 0 where a vector is zero, and never leaves -1..1.
+    Each is one sum in float64, in an order that depends on d alone: what else is computed, and where, changes no bit.
+    """
+    right = documents.astype(np.float64)
+    scores = np.einsum("ij,j->i", right, query.astype(np.float64))
+    if similarity == "cosine":
+        lengths = _lengths(documents) * (_lengths(query[None])[0] if length is None else length)
+        # A vector of zeros has no direction: its cosine with everything is 0.
+        scores = np.clip(scores / np.where(lengths > 0, lengths, 1.0), -1.0, 1.0)
+    return scores.astype(np.float32)
+
+
+def pair_scores(queries: Any, documents: Any, rows: Any, columns: Any, *, similarity: str) -> NDArray[np.float32]:
+    """The score of query `rows[i]` and document `columns[i]` for every i, float32 (m,); fastest by sorted rows.
+
+    It is the one `dense` reports for them, and does not depend on what else is computed. Cosine is 0 where a vector
+    is zero, and never leaves -1..1.
     """
     rows, columns = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
     found = np.empty(len(rows), dtype=np.float32)
-    step = max(1, (1 << 22) // max(1, queries.shape[1]))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        left = as_float32(queries[rows[part]]).astype(np.float64)
-        right = as_float32(documents[columns[part]]).astype(np.float64)
-        scores = (left * right).sum(axis=1)
-        if similarity == "cosine":
-            lengths = np.sqrt(np.square(left).sum(axis=1)) * np.sqrt(np.square(right).sum(axis=1))
-            scores = np.clip(scores / np.where(lengths > 0, lengths, 1.0), -1.0, 1.0)
-        found[part] = scores
+    edges = np.flatnonzero(np.diff(rows)) + 1
+    for part in np.split(np.arange(len(rows)), edges) if len(rows) else []:
+        for start in range(0, len(part), _PAIRS):
+            some = part[start : start + _PAIRS]
+            query = as_float32(queries[rows[some[:1]]])[0]
+            found[some] = _exact(query, as_float32(documents[columns[some]]), similarity)
     return found
 
 
@@ -132,17 +147,14 @@ def dense(
     *,
     similarity: str = "cosine",
     progress: Progress = silent,
-    block: tuple[int, int] = (256, 16_384),
+    block: tuple[int, int] = (512, 16_384),
 ) -> Hits:
     """The k nearest documents of every query, exactly: queries (n, d), documents (m, d) of any float type.
 
-    `similarity` is "cosine" (both sides are divided by their lengths here) or "dot" (taken as they are). `block`
-    is how many queries and documents are looked at together; the result does not depend on it. Memory is about
-    6 bytes times their product (60 in a block where everything ties) and 20 bytes a hit. Raises EmbedtrainError for
-    vectors with NaN.
-
-    A float32 matrix product nominates: every document within its rounding error of the k-th best so far. Each of
-    these is scored again on its own in float64 (`pair_scores`), and only those scores are compared and reported.
+    For `cosine` both sides are divided by their lengths here, whatever they were; `dot` is the bare inner product.
+    `block` bounds memory (queries and documents at a time) and never changes the result: blocks are multiplied in
+    float32, which is fast and depends on their shape in the last bits, whatever that error leaves in doubt is kept,
+    and only what is kept is scored, compared and reported, each pair on its own in float64 (`pair_scores`).
     """
     if similarity not in ("cosine", "dot"):
         raise EmbedtrainError(f"similarity {similarity!r} is not known; cosine and dot are")
@@ -153,69 +165,110 @@ def dense(
             f"query vectors have {queries.shape[1]} dimensions and document vectors {documents.shape[1]}; "
             "both must come from the same model"
         )
-    ties = Ties(ids)
     kept = min(k, len(documents))
-    best = np.zeros((len(queries), kept), dtype=np.uint64)  # 0 is below every key: a place not taken yet
     if not kept or not len(queries):
         empty = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
         return Hits([empty[0]] * len(queries), [empty[1]] * len(queries))
     query_step, document_step = max(1, block[0]), max(1, block[1])
-    left = [as_float32(queries[at : at + query_step]) for at in range(0, len(queries), query_step)]
-    left_lengths = [_lengths(part) for part in left]
-    for lengths in left_lengths:
+    parts = []
+    for at in range(0, len(queries), query_step):
+        vectors = as_float32(queries[at : at + query_step])
+        lengths = _lengths(vectors)
         _check_finite(lengths, "query")
+        parts.append(_Nearest(vectors, lengths, kept, similarity))
     for start in range(0, len(documents), document_step):
         right = as_float32(documents[start : start + document_step])
-        right_lengths = _lengths(right)
-        _check_finite(right_lengths, "document")
-        unit = _divided(right, right_lengths) if similarity == "cosine" else right
-        for number, (part, lengths) in enumerate(zip(left, left_lengths, strict=True)):
-            rows = slice(number * query_step, number * query_step + len(part))
-            if similarity == "cosine":
-                rough = _divided(part, lengths) @ unit.T
-                error = np.full(len(part), 1.0)
-            else:
-                rough = part @ unit.T
-                error = lengths * right_lengths.max(initial=0.0)
-            error *= (part.shape[1] + 8) * _ROUNDOFF
-            bar = _bar(ties, best[rows], rough, error)
-            row, column = np.nonzero(rough >= bar[:, None])
-            scores = pair_scores(part, right, row, column, similarity=similarity)
-            best[rows] = _merge(best[rows], row, ties.keys(scores, start + column))
+        lengths = _lengths(right)
+        _check_finite(lengths, "document")
+        unit = _divided(right, lengths) if similarity == "cosine" else right
+        for part in parts:
+            part.look(unit, float(lengths.max(initial=0.0)), start)
         progress("search the vectors", min(start + document_step, len(documents)), len(documents), "")
-    best = np.sort(best, axis=1)[:, ::-1]
-    return Hits([ties.positions(row) for row in best], [ties.scores(row) for row in best])
+    ties = Ties(ids)
+    found = [best for part in parts for best in part.best(documents, ties)]
+    return Hits([positions for positions, _ in found], [scores for _, scores in found])
 
 
-def _bar(
-    ties: Ties, best: NDArray[np.uint64], rough: NDArray[np.float32], error: NDArray[np.float64]
-) -> NDArray[np.float32]:
-    """What a rough score must reach for its document to have a chance, for every row."""
-    k = best.shape[1]
-    worst = best.min(axis=1)
-    # What is in `best` has its final score; the rough score of an equal one may be lower by its error.
-    settled = ties.scores(worst).astype(np.float64) - error
-    bar = np.where(worst > 0, settled, -np.inf)
-    if rough.shape[1] > k and not worst.all():
-        # The k-th best rough score may be too high by its error, and the document in question too low by its own.
-        nth = np.partition(rough, rough.shape[1] - k, axis=1)[:, rough.shape[1] - k]
-        bar = np.maximum(bar, nth.astype(np.float64) - 2 * error)
-    # One step of float32 down, for the rounding of reported scores and of the bar itself.
-    return np.nextafter(np.nextafter(bar.astype(np.float32), -np.inf), -np.inf, dtype=np.float32)
+class _Nearest:
+    """The nearest documents so far of a block of queries, by rough scores: products in float32.
 
+    A rough score is off by at most `error`, so of two documents the better one can be the lower by twice that. Some
+    more than k are held, and the best that was ever let go of is remembered: where it might have belonged to the k,
+    the query is searched again, pair by pair.
+    """
 
-def _merge(best: NDArray[np.uint64], rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The k largest of each row of `best` (n, k) and its new keys; `rows`, ascending, says whose a new key is."""
-    counts = np.bincount(rows, minlength=len(best))
-    widest = int(counts.max(initial=0))
-    if not widest:
-        return best
-    k = best.shape[1]
-    both = np.zeros((len(best), k + widest), dtype=np.uint64)
-    both[:, :k] = best
-    first = np.cumsum(counts) - counts
-    both[rows, k + np.arange(len(rows)) - first[rows]] = keys
-    return np.partition(both, widest, axis=1)[:, widest:]
+    def __init__(
+        self, vectors: NDArray[np.float32], lengths: NDArray[np.float64], k: int, similarity: str
+    ) -> None:
+        self._vectors, self._lengths, self._similarity, self._k = vectors, lengths, similarity, k
+        cosine = similarity == "cosine"
+        self._rough = _divided(vectors, lengths) if cosine else vectors
+        self._unit = (np.ones(len(vectors)) if cosine else lengths) * (vectors.shape[1] + 8) * _ROUNDOFF
+        self._longest = 1.0 if cosine else 0.0
+        self._scores = np.full((len(vectors), k + _MORE), -np.inf, dtype=np.float32)
+        self._positions = np.zeros((len(vectors), k + _MORE), dtype=np.int64)
+        self._let_go = np.full(len(vectors), -np.inf, dtype=np.float32)
+
+    def _bar(self) -> NDArray[np.float32]:
+        """What a rough score must reach for its document to have a chance; -inf where k are not found yet."""
+        nth = np.partition(self._scores, _MORE, axis=1)[:, _MORE].astype(np.float64)
+        # Steps of float32 down, for the rounding of reported scores and of the bar itself.
+        bar = (nth - 2 * self._longest * self._unit).astype(np.float32)
+        return np.nextafter(np.nextafter(bar, -np.inf), -np.inf, dtype=np.float32)
+
+    def look(self, documents: NDArray[np.float32], longest: float, start: int) -> None:
+        """Take a block of documents in, the first of them at corpus position `start`."""
+        if self._similarity == "dot":
+            self._longest = max(self._longest, longest)
+        rough = self._rough @ documents.T
+        width, room = rough.shape[1], self._scores.shape[1]
+        bar = self._bar()
+        if width > room and not np.isfinite(bar).all():
+            bar = np.maximum(bar, np.partition(rough, width - room, axis=1)[:, width - room])
+        places = np.flatnonzero(rough >= bar[:, None])
+        rows = places // width
+        counts = np.bincount(rows, minlength=len(rough))
+        widest = int(counts.max(initial=0))
+        # What is below the bar was let go of: at most the next number down.
+        below = np.nextafter(bar, -np.inf, dtype=np.float32)
+        self._let_go = np.maximum(self._let_go, np.where(counts < width, below, -np.inf))
+        if not widest:
+            return
+        scores = np.full((len(rough), room + widest), -np.inf, dtype=np.float32)
+        positions = np.zeros((len(rough), room + widest), dtype=np.int64)
+        scores[:, :room], positions[:, :room] = self._scores, self._positions
+        column = room + np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
+        scores[rows, column] = rough.ravel()[places]
+        positions[rows, column] = start + places - rows * width
+        order = np.argpartition(scores, widest - 1, axis=1)
+        gone = np.take_along_axis(scores, order[:, :widest], axis=1).max(axis=1)
+        self._let_go = np.maximum(self._let_go, gone)
+        self._scores = np.take_along_axis(scores, order[:, widest:], axis=1)
+        self._positions = np.take_along_axis(positions, order[:, widest:], axis=1)
+
+    def best(self, documents: Any, ties: Ties) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Positions and exact scores of the k best of every query, best first."""
+        bar = self._bar()
+        for row, query in enumerate(self._vectors):
+            length = float(self._lengths[row])
+            if self._let_go[row] >= bar[row]:
+                yield self._one_by_one(query, length, documents, ties)
+                continue
+            places = np.sort(self._positions[row][self._scores[row] >= max(bar[row], _LOWEST)])
+            exact = _exact(query, as_float32(documents[places]), self._similarity, length)
+            yield ties.best(ties.keys(exact, places), self._k)
+
+    def _one_by_one(
+        self, query: NDArray[np.float32], length: float, documents: Any, ties: Ties
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The k best of all documents for a query that has more equals than are held."""
+        keys = np.empty(0, dtype=np.uint64)
+        for start in range(0, len(documents), _PAIRS):
+            exact = _exact(query, as_float32(documents[start : start + _PAIRS]), self._similarity, length)
+            keys = np.concatenate([keys, ties.keys(exact, start + np.arange(len(exact)))])
+            if len(keys) > self._k:
+                keys = np.partition(keys, len(keys) - self._k)[len(keys) - self._k :]
+        return ties.best(keys, self._k)
 
 
 def fuse(runs: Sequence[Hits], ids: Sequence[str], k: int, *, constant: int = 60) -> Hits:
