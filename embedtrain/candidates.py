@@ -92,6 +92,8 @@ def _keys(*lists: Ragged) -> list[Ints]:
 
 def isin(left: Ragged, right: Ragged) -> NDArray[np.bool_]:
     """Which values of `left` the same query has in `right`."""
+    if not len(right.values):
+        return np.zeros(len(left.values), dtype=bool)
     keys = _keys(left, right)
     return np.isin(keys[0], keys[1])
 
@@ -120,6 +122,8 @@ def joined(lists: Mapping[str, Hits], ids: Sequence[str], most: int) -> Candidat
 
 def extended(found: Candidates, more: Ragged) -> Candidates:
     """`found` with further candidates behind those of each query; values that are there already are not repeated."""
+    if not len(more.values):
+        return found
     fresh = found.place(more) < 0
     values, owners = more.values[fresh], more.owners[fresh]
     pairs = np.stack([owners, values])

@@ -138,18 +138,29 @@ def judge(
     def rule(reason: str, holds: NDArray[np.bool_]) -> None:
         codes[(codes == CODE[ELIGIBLE]) & holds] = CODE[reason]
 
-    texts = duplicates.fingerprints(values)
-    rule(KNOWN_POSITIVE, isin(candidates, labels.known))
+    # Every candidate beside every known positive of its query.
+    which, right = _beside(candidates, labels.known)
+
+    def beside(holds: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        found = np.zeros(len(values), dtype=bool)
+        found[which[holds]] = True
+        return found
+
+    texts, right_texts = duplicates.fingerprints(values), duplicates.fingerprints(right)
+    rule(KNOWN_POSITIVE, beside(values[which] == right))
     rule(NO_TEXT, texts == BLANK)
-    rule(SAME_AS_POSITIVE, _shared(candidates, texts, labels.known, duplicates.fingerprints(labels.known.values)))
+    rule(SAME_AS_POSITIVE, beside(texts[which] == right_texts))
     rule(THE_QUERY, labels.own[owners] == values)
     rule(SAME_AS_QUERY, labels.fingerprints[owners] == texts)
     rule(JUDGED, isin(candidates, labels.judged))
     if options.near_duplicate:
-        left = np.flatnonzero(codes == CODE[ELIGIBLE])
-        rule(NEAR_POSITIVE, _near(candidates, left, labels.known, duplicates, options.near_duplicate))
+        left = np.flatnonzero(codes[which] == CODE[ELIGIBLE])
+        alike = np.zeros(len(which), dtype=bool)
+        alike[left] = duplicates.near(values[which[left]], right[left], options.near_duplicate)
+        rule(NEAR_POSITIVE, beside(alike))
     if groups is not None:
-        rule(SIBLING, _shared(candidates, groups[values], labels.known, groups[labels.known.values], none=0))
+        own = groups[values][which]
+        rule(SIBLING, beside((own == groups[right]) & (own != 0)))
     for name, of_positives in positive_scores.items():
         scores = candidates.scores[name]
         least = lowest(of_positives, labels.positives)[owners]
@@ -171,23 +182,10 @@ def judge(
     return codes
 
 
-def _shared(left: Ragged, marks: Ints, right: Ragged, others: Ints, none: int = BLANK) -> NDArray[np.bool_]:
-    """Which values of `left` carry a mark that one of the same query's values in `right` carries; `none` is no mark."""
-    _, numbers = np.unique(np.concatenate([marks, others]), return_inverse=True)
-    one = Ragged(left.offsets, numbers[: len(marks)])
-    other = Ragged(right.offsets, numbers[len(marks) :])
-    return isin(one, other) & (marks != none)
-
-
-def _near(
-    candidates: Candidates, left: Ints, known: Ragged, duplicates: Duplicates, threshold: float
-) -> NDArray[np.bool_]:
-    """Which of the candidates at `left` are near-duplicates of a known positive of their query."""
-    owners = candidates.owners[left]
+def _beside(candidates: Candidates, known: Ragged) -> tuple[Ints, Ints]:
+    """Pairs of a candidate (its place) and a known positive of its query (its corpus position)."""
+    owners = candidates.owners
     counts = np.diff(known.offsets)[owners]
-    which = np.repeat(left, counts)
+    which = np.repeat(np.arange(len(owners)), counts)
     first = np.repeat(np.cumsum(counts) - counts, counts)
-    positives = known.values[np.repeat(known.offsets[owners], counts) + np.arange(len(which)) - first]
-    found = np.zeros(len(candidates.values), dtype=bool)
-    found[which[duplicates.near(candidates.values[which], positives, threshold)]] = True
-    return found
+    return which, known.values[np.repeat(known.offsets[owners], counts) + np.arange(len(which)) - first]
