@@ -17,7 +17,11 @@ import typer
 from embedtrain import __version__, config, console
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.flags import (
+    K1,
+    B,
     BatchSize,
+    Bm25Backend,
+    Bm25Variant,
     CollectionArgument,
     CollectionOption,
     DocumentPrompt,
@@ -171,6 +175,10 @@ def mine(
         ),
     ] = config.MineOptions.max_ratio or 0.0,
     language: Language = config.MineOptions.language,
+    bm25_backend: Bm25Backend = config.MineOptions.bm25_backend,
+    bm25_variant: Bm25Variant = config.MineOptions.bm25_variant,
+    k1: K1 = config.MineOptions.k1,
+    b: B = config.MineOptions.b,
     limit: Limit = config.MineOptions.limit,
     force: Force = False,
     as_json: Json = False,
@@ -188,6 +196,10 @@ def mine(
         negatives=negatives,
         max_ratio=max_ratio or None,
         language=language,
+        bm25_backend=bm25_backend,
+        bm25_variant=bm25_variant,
+        k1=k1,
+        b=b,
         limit=limit,
     )
 
@@ -467,6 +479,10 @@ def evaluate(
         int, typer.Option("--top-k", min=1, help="Documents a query that are retrieved.")
     ] = config.EvalOptions.top_k,
     language: Language = config.EvalOptions.language,
+    bm25_backend: Bm25Backend = config.EvalOptions.bm25_backend,
+    bm25_variant: Bm25Variant = config.EvalOptions.bm25_variant,
+    k1: K1 = config.EvalOptions.k1,
+    b: B = config.EvalOptions.b,
     limit: Limit = config.EvalOptions.limit,
     seed: Seed = config.EvalOptions.seed,
     force: Force = False,
@@ -490,6 +506,10 @@ def evaluate(
         rerank_depth=rerank_depth,
         top_k=top_k,
         language=language,
+        bm25_backend=bm25_backend,
+        bm25_variant=bm25_variant,
+        k1=k1,
+        b=b,
         limit=limit,
         seed=seed,
     )

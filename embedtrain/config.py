@@ -21,7 +21,18 @@ class HarvestOptions:
 
 
 @dataclass(frozen=True)
-class MineOptions:
+class LexicalOptions:
+    """What BM25 needs to know, wherever it is asked: `mine` and `eval`."""
+
+    language: str = "english"  # auto: the one that most documents show
+    bm25_backend: str = "bm25s"
+    bm25_variant: str = "lucene"
+    k1: float = 0.9  # Anserini's values for BEIR
+    b: float = 0.4
+
+
+@dataclass(frozen=True)
+class MineOptions(LexicalOptions):
     """`mine`: which candidates are found and which of them become negatives."""
 
     split: str = "train"
@@ -31,7 +42,6 @@ class MineOptions:
     max_ratio: float | None = (
         0.95  # share of the positive's score a negative may reach (NV-Retriever, TopK-PercPos)
     )
-    language: str = "english"
     limit: int | None = None
 
 
@@ -104,7 +114,7 @@ class FinetuneOptions(TrainOptions):
 
 
 @dataclass(frozen=True)
-class EvalOptions:
+class EvalOptions(LexicalOptions):
     """`eval`: what is measured and how sure one can be."""
 
     split: str = "test"
@@ -113,7 +123,6 @@ class EvalOptions:
     hybrid: bool = False
     rerank_depth: int = 50
     top_k: int = 100
-    language: str = "english"
     resamples: int = 10_000
     limit: int | None = None
     seed: int = 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from embedtrain import mined, negatives, search
 from embedtrain.artifacts import Claim
-from embedtrain.bm25 import BM25, check_language
+from embedtrain.bm25 import BM25, check_options
 from embedtrain.collection import Collection
 from embedtrain.config import MineOptions
 from embedtrain.console import Progress
@@ -58,10 +58,10 @@ def mine(
 ) -> None:
     """Mine the queries of a split and write the artifact; `model_name` is None where BM25 is alone.
 
-    Raises UsageError for a language that is not known, EmbedtrainError for a split that is not there or holds no
+    Raises UsageError for options BM25 does not have, EmbedtrainError for a split that is not there or holds no
     query to mine for.
     """
-    check_language(options.language)
+    check_options(options)
     collection = Collection(collection_path)
     queries, dropped = read_queries(collection, options.split, options.limit)
     encoder = None
@@ -130,9 +130,10 @@ def retrieve(
     facts: dict[str, Any] = {}
     index = None
     if "bm25" in options.retrievers:
-        index = BM25(documents, corpus.ids, language=options.language, progress=progress)
+        index = BM25(documents, corpus.ids, options, progress)
         lists["bm25"] = index.search(texts, options.top_k, progress)
         with_tokens = [bool(index.tokenize(text)) for text in texts]
+        facts["language"] = str(index.language)
         facts["documents_without_tokens"] = index.without_tokens
         facts["queries_without_tokens"] = with_tokens.count(False)
         facts["queries_without_lexical_match"] = sum(
@@ -276,6 +277,6 @@ def summarise(rows: Sequence[MinedRow], found: Found, options: MineOptions) -> d
     blind = found.facts.get("queries_without_tokens", 0)
     if blind > len(rows) / 100:
         notes.append(
-            f"{blind:,} of {len(rows):,} queries hold no token for BM25 with --language {options.language}"
+            f"{blind:,} of {len(rows):,} queries hold no token for BM25 with --language {found.facts['language']}"
         )
     return {**summary, "notes": notes}
