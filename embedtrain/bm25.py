@@ -1,136 +1,57 @@
-"""Lexical top-k: BM25 by bm25s, with a tokeniser of our own that keeps every script, number and code.
+"""Lexical top-k: an index by bm25s (or rank-bm25, the slow reference), queries answered in blocks.
 
 Documents without a token are not part of the index: neither the number of documents in the idf nor the mean length
-counts them, as in Lucene.
+counts them, as in Lucene. A hit shares a token with the query and has a score above 0.
 """
 
-import re
-import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from typing import Protocol
 
 import bm25s
-import bm25s.stopwords
 import numpy as np
-import Stemmer
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
+from embedtrain import okapi
+from embedtrain.config import LexicalOptions
 from embedtrain.console import Progress, silent
 from embedtrain.errors import UsageError
 from embedtrain.search import Hits, Ties
+from embedtrain.tokens import Tokenizer, check_language, settle_language
 
-_STOP_WORDS = {
-    "danish": bm25s.stopwords.STOPWORDS_DANISH,
-    "dutch": bm25s.stopwords.STOPWORDS_DUTCH,
-    "english": bm25s.stopwords.STOPWORDS_EN,
-    "french": bm25s.stopwords.STOPWORDS_FRENCH,
-    "german": bm25s.stopwords.STOPWORDS_GERMAN,
-    "italian": bm25s.stopwords.STOPWORDS_ITALIAN,
-    "norwegian": bm25s.stopwords.STOPWORDS_NORWEGIAN,
-    "portuguese": bm25s.stopwords.STOPWORDS_PORTUGUESE,
-    "russian": bm25s.stopwords.STOPWORDS_RUSSIAN,
-    "spanish": bm25s.stopwords.STOPWORDS_SPANISH,
-    "swedish": bm25s.stopwords.STOPWORDS_SWEDISH,
-    "turkish": bm25s.stopwords.STOPWORDS_TURKISH,
-}
-_NOT_LANGUAGES = {"porter", "dutch_porter"}  # older stemmers of languages that have a newer one
+# The method of bm25s for term frequencies, and that for idf.
+_METHODS = {"lucene": ("lucene", "lucene"), "okapi": ("atire", "lucene"), "plus": ("bm25+", "bm25+")}
+_VARIANTS = {"bm25s": list(_METHODS), "rank-bm25": list(okapi.VARIANTS)}
+_EPSILON = 0.25  # rank-bm25: share of the mean idf that a word with a negative idf gets
+_DELTA = 1.0  # rank-bm25: what BM25+ adds to a term frequency
+_BLOCK = 1 << 18  # scores held at once: 1 MB, which stays near the processor
+_QUERIES = 1024  # at most so many queries a block, so that progress is seen
+_ABOVE_ZERO = np.finfo(np.float32).smallest_subnormal
 
 
-def languages() -> list[str]:
-    """The languages there is a stemmer for (and stop words, for most), and none."""
-    return [*sorted(set(Stemmer.algorithms()) - _NOT_LANGUAGES), "none"]
+def check_options(options: LexicalOptions) -> None:
+    """Raise UsageError for a language, backend or variant that is not known, and a variant the backend lacks."""
+    check_language(options.language)
+    backend, variant = options.bm25_backend, options.bm25_variant
+    if backend not in _VARIANTS:
+        raise UsageError(f"--bm25-backend {backend}: the backends are {' and '.join(_VARIANTS)}")
+    has = _VARIANTS[backend]
+    if variant in has:
+        return
+    others = [name for name, variants in _VARIANTS.items() if variant in variants]
+    if not others:
+        every = dict.fromkeys(name for variants in _VARIANTS.values() for name in variants)
+        raise UsageError(f"--bm25-variant {variant}: the variants are {', '.join(every)}")
+    why = "the BM25L of bm25s is another formula than that of rank-bm25" if variant == "l" else ""
+    raise UsageError(
+        f"--bm25-variant {variant} is not there with --bm25-backend {backend}{': ' if why else ''}{why}; "
+        f"add --bm25-backend {others[0]}, or choose among {', '.join(has)}"
+    )
 
 
-def check_language(language: str) -> None:
-    """Raise UsageError, with the languages there are, for one there is no stemmer for."""
-    if language not in languages():
-        raise UsageError(
-            f"--language {language}: the languages are {', '.join(languages())}; "
-            "none is right for all others, Chinese, Japanese, Korean and Thai included"
-        )
-
-
-def _ranges(characters: Iterable[int]) -> str:
-    """Code points as the inside of a regular expression's character class."""
-    points = sorted(characters)
-    spans: list[list[int]] = []
-    for point in points:
-        if spans and spans[-1][1] == point - 1:
-            spans[-1][1] = point
-        else:
-            spans.append([point, point])
-    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in spans)
-
-
-# A vowel sign of Hindi or Thai is a combining mark, which \w leaves out: it would cut words into pieces.
-_MARKS = _ranges(point for point in range(0x300, 0x1F000) if unicodedata.category(chr(point)).startswith("M"))
-_RUN = rf"[^\W_][\w{_MARKS}]*"
-# What stands together: words, and codes (SSO-4012, 10.1038/nature), numbers (3.5; 10,000) and names (max_length).
-_CHUNK = re.compile(rf"{_RUN}(?:(?:[-./:']|(?<=\d),(?=\d)){_RUN})*")
-_JOINTS = re.compile(r"[-./:,_]+")
-_DIGIT = re.compile(r"\d")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-# Scripts without blanks between words, and Hangul, whose words carry particles: Thai and Lao, Myanmar, Hangul
-# Jamo, Khmer, Kana, Bopomofo, Hangul, Han with its extensions.
-_UNSPACED = (
-    r"\u0e01-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u3100-\u31ff"
-    r"\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-)
-_PIECE = re.compile(rf"([{_UNSPACED}][{_UNSPACED}{_MARKS}]*)")
-_CHARACTER = re.compile(rf".[{_MARKS}]*")
-# Written alike, meant alike: typographic apostrophe and hyphen; what only steers line breaks and ligatures goes.
-_SAME = str.maketrans({"’": "'", "‐": "-", "\u00ad": None, "\u200c": None, "\u200d": None})
-
-
-class Tokenizer:
-    """Texts to tokens: Unicode words in lower case, without stop words, stemmed for a language (or `none`).
-
-    Several words held together by signs, with a digit or an underscore among them (SSO-4012, max_length), are a
-    token as they stand, and so is each word; a number with point or comma is one token. Chinese, Japanese, Korean,
-    Thai, Lao, Khmer and Burmese give pairs of neighbouring characters.
-    """
-
-    def __init__(self, language: str = "english") -> None:
-        check_language(language)
-        self._stop_words = frozenset(_STOP_WORDS.get(language, ()))
-        self._stem: Callable[[str], str] = str if language == "none" else Stemmer.Stemmer(language).stemWord
-        self._known: dict[str, list[str]] = {}
-
-    def __call__(self, text: str) -> list[str]:
-        """The tokens of a text, in order, repeats included."""
-        tokens: list[str] = []
-        for chunk in _CHUNK.findall(unicodedata.normalize("NFKC", text).translate(_SAME).lower()):
-            found = self._known.get(chunk)
-            if found is None:
-                found = self._expand(chunk)
-                if len(chunk) <= 32:  # a whole sentence of Chinese is one chunk, and does not come again
-                    self._known[chunk] = found
-            tokens += found
-        return tokens
-
-    def _expand(self, chunk: str) -> list[str]:
-        pieces = _PIECE.split(chunk)
-        if len(pieces) > 1:
-            tokens: list[str] = []
-            for index, piece in enumerate(pieces):
-                if index % 2:
-                    tokens += _pairs(piece)
-                else:
-                    tokens += [token for part in _CHUNK.findall(piece) for token in self._expand(part)]
-            return tokens
-        if _NUMBER.fullmatch(chunk):
-            return [chunk]
-        words = [word for word in _JOINTS.split(chunk) if word]
-        whole = [chunk] if len(words) > 1 and ("_" in chunk or _DIGIT.search(chunk)) else []
-        return whole + [self._word(word) for word in words if word not in self._stop_words]
-
-    def _word(self, word: str) -> str:
-        return word if _DIGIT.search(word) else self._stem(word)
-
-
-def _pairs(run: str) -> list[str]:
-    characters = _CHARACTER.findall(run)
-    return [a + b for a, b in pairwise(characters)] or characters
+class _Engine(Protocol):
+    def scores(self, queries: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """(queries, at least as many columns as documents): scores, 0 or less where there is no hit."""
 
 
 class BM25:
@@ -138,22 +59,24 @@ class BM25:
 
     The sum over the query's tokens, repeats included, of idf * tf / (tf + k1 * (1 - b + b * length / mean length))
     with idf = ln(1 + (N - n + 0.5) / (n + 0.5)), which is never negative. k1 = 0.9 and b = 0.4 are what Anserini
-    measures BEIR with. `without_tokens` counts documents that hold no token and so can never be found. Raises
-    UsageError for a language that is not known.
+    measures BEIR with. `bm25_variant` of the options names another formula: rank-bm25's Okapi, L or Plus.
+
+    `without_tokens` counts documents that hold no token and so can never be found; `language` is what `--language`
+    came to. Raises UsageError as `check_options` does.
     """
 
     def __init__(
         self,
         texts: Sequence[str],
         ids: Sequence[str],
-        *,
-        language: str = "english",
-        k1: float = 0.9,
-        b: float = 0.4,
+        options: LexicalOptions,
         progress: Progress = silent,
     ) -> None:
-        self.tokenize = Tokenizer(language)
+        check_options(options)
+        self.language = settle_language(options.language, texts, ids)
+        self.tokenize = Tokenizer(self.language.name)
         self._ties = Ties(ids)
+        # Tokens are numbered in the order they are first seen; bm25s would go by the order of a set.
         self._vocabulary: dict[str, int] = {}
         documents: list[list[int]] = []
         positions: list[int] = []
@@ -166,37 +89,122 @@ class BM25:
                 progress("index for BM25", position + 1, len(texts), "")
         progress("index for BM25", len(texts), len(texts), "")
         self.without_tokens = len(texts) - len(documents)
-        self._documents = len(texts)
         self._positions = np.array(positions, dtype=np.int64)
-        self._engine: bm25s.BM25 | None = None
-        if documents:
-            self._engine = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy")
-            # Tokens are numbered here, in the order they are first seen; bm25s would go by the order of a set.
-            self._engine.index((documents, self._vocabulary), create_empty_token=False, show_progress=False)
+        self._place = np.full(len(texts), -1, dtype=np.int64)
+        self._place[self._positions] = np.arange(len(positions))
+        self._engine: _Engine | None = None
+        if documents and options.bm25_backend == "rank-bm25":
+            self._engine = okapi.RankBM25(documents, options.bm25_variant, options.k1, options.b)
+        elif documents:
+            self._engine = _Sparse(documents, self._vocabulary, options)
 
     def search(self, queries: Sequence[str], k: int, progress: Progress = silent) -> Hits:
-        """The k best documents of every query that share a token with it, and no others."""
-        found = []
-        for number, query in enumerate(queries, start=1):
-            found.append(self._search(query, k))
-            if number % 100 == 0 or number == len(queries):
-                progress("search with BM25", number, len(queries), "")
-        return Hits([positions for positions, _ in found], [scores for _, scores in found])
+        """The k best documents of every query that share a token with it, and no others.
+
+        Memory: 1 MB or 4 bytes a document, whichever is more, a few times over, and 8 bytes for every entry of the
+        index that a block of queries meets: with documents in the millions, blocks are single queries.
+        """
+        found = Hits([], [])
+        step = min(_QUERIES, max(1, _BLOCK // max(1, len(self._positions))))
+        for start in range(0, len(queries), step):
+            block = self._search(queries[start : start + step], k)
+            found.positions.extend(block.positions)
+            found.scores.extend(block.scores)
+            progress("search with BM25", min(start + step, len(queries)), len(queries), "")
+        return found
 
     def scores(self, query: str, positions: ArrayLike) -> NDArray[np.float32]:
-        """The score of the documents at corpus `positions`; 0 where no token is shared."""
-        everything = np.zeros(self._documents, dtype=np.float32)
-        everything[self._positions] = self._scores(query)
-        return everything[np.asarray(positions, dtype=np.int64)]
+        """The score of the documents at corpus `positions`; 0 for one that is no hit."""
+        places = self._place[np.asarray(positions, dtype=np.int64)]
+        numbers = self._numbers(query)
+        if self._engine is None or not numbers:
+            return np.zeros(len(places), dtype=np.float32)
+        scores = self._engine.scores([numbers])[0]
+        return np.where(places >= 0, np.maximum(scores[places], 0), np.float32(0))
 
-    def _scores(self, query: str) -> NDArray[np.float32]:
-        """The score of every document of the index."""
-        tokens = [self._vocabulary[token] for token in self.tokenize(query) if token in self._vocabulary]
-        if self._engine is None or not tokens:
-            return np.zeros(len(self._positions), dtype=np.float32)
-        return self._engine.get_scores_from_ids(tokens)
+    def _numbers(self, query: str) -> list[int]:
+        return [self._vocabulary[token] for token in self.tokenize(query) if token in self._vocabulary]
 
-    def _search(self, query: str, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        scores = self._scores(query)
-        hits = np.flatnonzero(scores)
-        return self._ties.best(self._ties.keys(scores[hits], self._positions[hits]), k)
+    def _search(self, queries: Sequence[str], k: int) -> Hits:
+        numbers = [self._numbers(query) for query in queries]
+        if self._engine is None or not any(numbers):
+            nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+            return Hits([nothing[0]] * len(queries), [nothing[1]] * len(queries))
+        scores = self._engine.scores(numbers)
+        rows, columns = np.divmod(np.flatnonzero(scores >= _bar(scores, k)[:, None]), scores.shape[1])
+        counts = np.bincount(rows, minlength=len(queries))
+        keys = np.zeros((len(queries), int(counts.max())), dtype=np.uint64)  # 0 is below every key
+        first = np.cumsum(counts) - counts
+        keys[rows, np.arange(len(rows)) - first[rows]] = self._ties.keys(
+            scores[rows, columns], self._positions[columns]
+        )
+        keys = np.sort(keys, axis=1)[:, ::-1]
+        kept = np.minimum(counts, k)
+        flat = keys[np.arange(keys.shape[1]) < kept[:, None]]
+        ends = np.cumsum(kept).tolist()
+        parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        found, best = self._ties.positions(flat), self._ties.scores(flat)
+        return Hits([found[part] for part in parts], [best[part] for part in parts])
+
+
+def _bar(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+    """For every row a number above 0 that its k best hits reach, and few others.
+
+    The columns are dealt out to 4 k groups. Where the best scores of k groups are s or more, so are those of k columns:
+    the k-th largest of the groups' best scores is such a number, and it costs one pass over the row.
+    """
+    groups = 4 * k
+    deep = scores.shape[1] // groups
+    if deep > 1:
+        best = scores[:, : deep * groups].reshape(len(scores), deep, groups).max(axis=1)
+        bar = np.partition(best, groups - k, axis=1)[:, groups - k]
+    elif k < scores.shape[1]:
+        bar = np.partition(scores, scores.shape[1] - k, axis=1)[:, scores.shape[1] - k]
+    else:
+        bar = np.zeros(len(scores), dtype=np.float32)
+    return np.maximum(bar, _ABOVE_ZERO)
+
+
+class _Sparse:
+    """bm25s's index, tokens by documents, whose rows are added up for a block of queries together.
+
+    The sums are those of bm25s, bit for bit: float32, token by token in the query's order.
+    """
+
+    def __init__(
+        self, documents: Sequence[Sequence[int]], vocabulary: dict[str, int], options: LexicalOptions
+    ) -> None:
+        method, idf = _METHODS[options.bm25_variant]
+        engine = bm25s.BM25(
+            k1=options.k1, b=options.b, delta=_DELTA, method=method, idf_method=idf, backend="numpy"
+        )
+        engine.index((documents, vocabulary), create_empty_token=False, show_progress=False)
+        data, indices, starts = (engine.scores[name] for name in ("data", "indices", "indptr"))
+        if options.bm25_variant == "okapi":
+            data = data * np.repeat(_okapi_share(np.diff(starts), len(documents)), np.diff(starts))
+        shape = (len(vocabulary), len(documents))
+        self._index = sparse.csr_array((data.astype(np.float32), indices, starts), shape=shape)
+        # What BM25+ gives to a document that lacks the token; bm25s keeps it apart to have a sparse index.
+        self._absent: NDArray[np.float32] | None = engine.nonoccurrence_array
+
+    def scores(self, queries: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        tokens = np.fromiter((token for query in queries for token in query), dtype=np.int64)
+        ends = np.cumsum([0] + [len(query) for query in queries])
+        rows = self._index[tokens]
+        # The rows of a query's tokens, one behind the other, are one row that names a document several times.
+        shape = (len(queries), self._index.shape[1])
+        scores = sparse.csr_array((rows.data, rows.indices, rows.indptr[ends]), shape=shape).toarray()
+        if self._absent is not None:
+            absent = np.array([self._absent[part].sum() for part in np.split(tokens, ends[1:-1])])
+            scores = np.where(scores > 0, scores + absent[:, None], 0)
+        return scores
+
+
+def _okapi_share(counts: NDArray[np.int64], documents: int) -> NDArray[np.float64]:
+    """Okapi's idf as rank-bm25 floors it, divided by Lucene's, for words that stand in `counts` documents.
+
+    idf = ln((N - n + 0.5) / (n + 0.5)); where it is negative, epsilon times the mean of all of them takes its place.
+    """
+    idf = np.log(documents - counts + 0.5) - np.log(counts + 0.5)
+    lucene = np.log1p((documents - counts + 0.5) / (counts + 0.5))
+    return np.where(idf < 0, _EPSILON * idf.mean(), idf) / lucene

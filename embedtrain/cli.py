@@ -17,7 +17,11 @@ import typer
 from embedtrain import __version__, config, console
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.flags import (
+    K1,
+    B,
     BatchSize,
+    Bm25Backend,
+    Bm25Variant,
     CollectionArgument,
     CollectionOption,
     DocumentPrompt,
@@ -217,6 +221,10 @@ def mine(
         int, typer.Option("--min-negatives", min=0, help="Leave out queries with fewer negatives.")
     ] = config.MineOptions.min_negatives,
     language: Language = config.MineOptions.language,
+    bm25_backend: Bm25Backend = config.MineOptions.bm25_backend,
+    bm25_variant: Bm25Variant = config.MineOptions.bm25_variant,
+    k1: K1 = config.MineOptions.k1,
+    b: B = config.MineOptions.b,
     reselect: Annotated[
         Path | None,
         typer.Option("--reselect", help="Choose again from the candidates of this artifact.", metavar="MINED"),
@@ -261,13 +269,17 @@ def mine(
             "index": index,
             "top_k": top_k,
             "language": language,
+            "bm25_backend": bm25_backend,
+            "bm25_variant": bm25_variant,
+            "k1": k1,
+            "b": b,
             "limit": limit,
         }
     else:
-        for name in ("model", "split", "retriever", "index", "top_k", "language", "limit"):
-            source = context.get_parameter_source(name)
+        for name in ("model", *_SEARCH):
+            source = context.get_parameter_source(name.removesuffix("s"))
             if source is not None and source.name == "COMMANDLINE":
-                flag = name.replace("_", "-")
+                flag = name.replace("_", "-").removesuffix("s")
                 raise UsageError(
                     f"--{flag} is part of the search, and --reselect only chooses again; leave one out"
                 )
@@ -301,6 +313,10 @@ def mine(
     _audited(claimed, audit, fail_if or [], show=not (as_json or claimed.up_to_date))
 
 
+# The options of `mine` that decide what is found; the others decide what is chosen of it.
+_SEARCH = ("split", "retrievers", "index", "top_k", "language", "bm25_backend", "bm25_variant", "k1", "b", "limit")
+
+
 def _retrievers(asked_for: list[str] | None, models: int) -> tuple[str, ...]:
     """The retrievers of a run: bm25, and a dense one for each model."""
     names = dict.fromkeys(asked_for or ("bm25", "dense"))
@@ -316,7 +332,7 @@ def _search_options(mined: Path) -> dict[str, Any]:
     from embedtrain.artifacts import require_kind
 
     recorded = require_kind(mined, "mined")["options"]
-    found = {name: recorded[name] for name in ("split", "retrievers", "index", "top_k", "language", "limit")}
+    found = {name: recorded[name] for name in _SEARCH}
     return found | {"retrievers": tuple(found["retrievers"])}
 
 
@@ -596,6 +612,10 @@ def evaluate(
         int, typer.Option("--top-k", min=1, help="Documents a query that are retrieved.")
     ] = config.EvalOptions.top_k,
     language: Language = config.EvalOptions.language,
+    bm25_backend: Bm25Backend = config.EvalOptions.bm25_backend,
+    bm25_variant: Bm25Variant = config.EvalOptions.bm25_variant,
+    k1: K1 = config.EvalOptions.k1,
+    b: B = config.EvalOptions.b,
     limit: Limit = config.EvalOptions.limit,
     seed: Seed = config.EvalOptions.seed,
     force: Force = False,
@@ -619,6 +639,10 @@ def evaluate(
         rerank_depth=rerank_depth,
         top_k=top_k,
         language=language,
+        bm25_backend=bm25_backend,
+        bm25_variant=bm25_variant,
+        k1=k1,
+        b=b,
         limit=limit,
         seed=seed,
     )

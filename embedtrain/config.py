@@ -21,7 +21,18 @@ class HarvestOptions:
 
 
 @dataclass(frozen=True)
-class MineOptions:
+class LexicalOptions:
+    """What BM25 needs to know, wherever it is asked: `mine` and `eval`."""
+
+    language: str = "english"  # auto: the one that most documents show
+    bm25_backend: str = "bm25s"
+    bm25_variant: str = "lucene"
+    k1: float = 0.9  # Anserini's values for BEIR
+    b: float = 0.4
+
+
+@dataclass(frozen=True)
+class MineOptions(LexicalOptions):
     """`mine`: which candidates are found and which of them become negatives."""
 
     split: str = "train"
@@ -41,7 +52,6 @@ class MineOptions:
     near_duplicate: float = 0.8  # Jaccard index of shingles from which a candidate repeats a positive; 0: off
     group_column: str = ""  # corpus column; documents of a positive's group are no negatives
     min_negatives: int = 0  # rows with fewer are left out
-    language: str = "english"
     limit: int | None = None
     seed: int = 0
 
@@ -115,7 +125,7 @@ class FinetuneOptions(TrainOptions):
 
 
 @dataclass(frozen=True)
-class EvalOptions:
+class EvalOptions(LexicalOptions):
     """`eval`: what is measured and how sure one can be."""
 
     split: str = "test"
@@ -124,7 +134,6 @@ class EvalOptions:
     hybrid: bool = False
     rerank_depth: int = 50
     top_k: int = 100
-    language: str = "english"
     resamples: int = 10_000
     limit: int | None = None
     seed: int = 0

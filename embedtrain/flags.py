@@ -25,7 +25,23 @@ CollectionOption = Annotated[
 ]
 Model = Annotated[str, typer.Option("--model", help="Local model folder or hub name.", metavar="MODEL")]
 Split = Annotated[str, typer.Option("--split", help="The split whose queries are used.")]
-Language = Annotated[str, typer.Option("--language", help="Language of stemmer and stop words for BM25, or none.")]
+Language = Annotated[
+    str,
+    typer.Option(
+        "--language", help="Language of stemmer and stop words for BM25; none; auto: what most documents show."
+    ),
+]
+Bm25Backend = Annotated[
+    str, typer.Option("--bm25-backend", help="bm25s, or rank-bm25, which is slow and easy to read.")
+]
+Bm25Variant = Annotated[
+    str,
+    typer.Option("--bm25-variant", help="lucene (bm25s), okapi (both), l (rank-bm25) or plus (both)."),
+]
+K1 = Annotated[
+    float, typer.Option("--k1", min=0.01, help="BM25: how much more a word's further occurrences count.")
+]
+B = Annotated[float, typer.Option("--b", min=0.0, max=1.0, help="BM25: how much a document's length counts.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=2, help="Queries a step.")]
 LearningRate = Annotated[float, typer.Option("--learning-rate", min=0.0, help="Highest learning rate.")]
 Epochs = Annotated[float, typer.Option("--epochs", min=0.001, help="Passes over the rows; fractions are allowed.")]

@@ -13,7 +13,7 @@ from embedtrain import mined, negatives, sampling
 from embedtrain.approximate import check_index
 from embedtrain.artifacts import Claim, require_kind
 from embedtrain.audit import Audit
-from embedtrain.bm25 import check_language
+from embedtrain.bm25 import check_options
 from embedtrain.candidates import Ints, Ragged, extended, joined
 from embedtrain.collection import Collection
 from embedtrain.config import MineOptions
@@ -80,7 +80,7 @@ def mine(
 
 def check(options: MineOptions) -> None:
     """Raise UsageError for options that no run can have."""
-    check_language(options.language)
+    check_options(options)
     check_index(options.index)
     sampling.check_sampler(options.sampling)
     sampling.parse_mix(options.mix, options.retrievers)
@@ -186,7 +186,7 @@ def retrieve(
             encoder = _encoder(encoders[name])
             made = Dense(name, encoder, texts, collection.corpus, options.index, options.seed, progress)
         else:
-            made = Lexical(texts, collection.corpus, options.language, progress)
+            made = Lexical(texts, collection.corpus, options, progress)
         lists[name] = made.search(options.top_k, progress)
         retrievers.append(made)
     facts: dict[str, Any] = {}
@@ -321,6 +321,7 @@ def _blocks_again(path: Path, choice: Choice) -> Iterator[Block]:
 def _facts_again(path: Path) -> dict[str, Any]:
     summary = require_kind(path, "mined")["summary"]
     kept = (
+        "language",
         "documents_without_tokens",
         "queries_without_tokens",
         "queries_without_lexical_match",
@@ -341,6 +342,6 @@ def notes(choice: Choice, facts: dict[str, Any]) -> list[str]:
     blind = facts.get("queries_without_tokens", 0)
     if blind > choice.done / 100:
         found.append(
-            f"{blind:,} of {choice.done:,} queries hold no token for BM25 with --language {options.language}"
+            f"{blind:,} of {choice.done:,} queries hold no token for BM25 with --language {facts['language']}"
         )
     return found

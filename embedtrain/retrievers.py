@@ -10,6 +10,7 @@ from embedtrain import approximate, search
 from embedtrain.bm25 import BM25
 from embedtrain.candidates import Ints
 from embedtrain.collection import Texts
+from embedtrain.config import LexicalOptions
 from embedtrain.console import Progress
 from embedtrain.search import Hits
 
@@ -38,11 +39,14 @@ class Retriever(Protocol):
 class Lexical:
     """BM25 over a corpus."""
 
-    def __init__(self, queries: Sequence[str], corpus: Texts, language: str, progress: Progress) -> None:
+    def __init__(self, queries: Sequence[str], corpus: Texts, options: LexicalOptions, progress: Progress) -> None:
         self.name = LEXICAL
         self._queries = queries
-        self._index = BM25(corpus.texts(), corpus.ids, language=language, progress=progress)
-        self.facts: dict[str, Any] = {"documents_without_tokens": self._index.without_tokens}
+        self._index = BM25(corpus.texts(), corpus.ids, options, progress)
+        self.facts: dict[str, Any] = {
+            "language": str(self._index.language),
+            "documents_without_tokens": self._index.without_tokens,
+        }
 
     def search(self, k: int, progress: Progress) -> Hits:
         """The k best documents of every query; those that share no token with it are none."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from embedtrain import metrics, trec
 from embedtrain.artifacts import beyond_limit
-from embedtrain.bm25 import BM25
+from embedtrain.bm25 import BM25, check_options
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
@@ -124,6 +124,7 @@ def retrieved(
     progress: Progress,
 ) -> list[System]:
     """BM25, the models, the last of them fused with BM25, the last of all these reranked, as far as asked for."""
+    check_options(options)
     sources = [find_model(name) for name in models]
     teacher = _teacher(rerank) if rerank else None
     corpus, k = collection.corpus, options.top_k
@@ -132,8 +133,11 @@ def retrieved(
     lexical = None
     if options.bm25 or options.hybrid:
         # One document more than asked for: the query itself may be among them.
-        found = BM25(texts, corpus.ids, language=options.language).search(questions.texts, k + 1, progress)
-        lexical = _system(names("BM25"), found, corpus.ids, questions, k)
+        index = BM25(texts, corpus.ids, options, progress)
+        found = index.search(questions.texts, k + 1, progress)
+        lexical = _system(names("BM25"), found, corpus.ids, questions, k, language=str(index.language))
+        if index.language.why:
+            lexical.said.append(f"language: {index.language}")
     if lexical and options.bm25:
         systems.append(lexical)
     for number, source in enumerate(sources):

@@ -1,23 +1,25 @@
-"""BM25 against worked numbers, the obvious loop, rank-bm25, SciFact and the cases P15-P19.
+"""BM25 against worked numbers, the obvious loop, bm25s itself, SciFact and the cases P15-P19; rank-bm25: test_okapi.py.
 
 Deliberate breaks that turn a test red: score 0 returned as a hit, documents without tokens counted in the idf,
-tokens numbered in a set's order (test_mine.py, other hash seed), marks left out of words, k taken before ties.
+tokens numbered in a set's order (test_mine.py, other hash seed), k taken before ties, the k-th best group's score
+taken for one too low or too high a group (test_a_bar_...), queries' tokens added up in another order (test_same_bits_...).
 """
 
 import math
 from collections import Counter
 
+import bm25s
 import numpy as np
 import pytest
 import pytrec_eval
 from conftest import SCIFACT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rank_bm25 import BM25L, BM25Okapi
 
-from embedtrain.bm25 import BM25, Tokenizer, languages
+from embedtrain import bm25
+from embedtrain.bm25 import BM25
 from embedtrain.collection import Collection
-from embedtrain.errors import UsageError
+from embedtrain.config import LexicalOptions
 from embedtrain.search import Hits
 
 
@@ -25,8 +27,8 @@ def names(count: int) -> list[str]:
     return [f"d{index}" for index in range(count)]
 
 
-def index(texts: list[str], language: str = "none", **options: float) -> BM25:
-    return BM25(texts, names(len(texts)), language=language, **options)
+def index(texts: list[str], ids: list[str] | None = None, **options: str | float) -> BM25:
+    return BM25(texts, ids or names(len(texts)), LexicalOptions(**{"language": "none", **options}))
 
 
 def pairs(hits: Hits) -> list[list[tuple[int, float]]]:
@@ -88,7 +90,7 @@ WORDS = st.lists(st.sampled_from(["aa", "bb", "cc", "dd", "ee"]), max_size=6).ma
 def test_same_as_the_obvious_loop(texts: list[str], queries: list[str], k: int, data: st.DataObject) -> None:
     """Scores are the formula's; the order is by score, then id; nothing with score 0 is there."""
     ids = data.draw(st.permutations(names(len(texts))))
-    found = pairs(BM25(texts, ids, language="none").search(queries, k))
+    found = pairs(index(texts, ids).search(queries, k))
     assert len(found) == len(queries)
     for query, hits in zip(queries, found, strict=True):
         expected = slow(texts, query)
@@ -106,18 +108,18 @@ def test_same_as_the_obvious_loop(texts: list[str], queries: list[str], k: int, 
 @given(st.lists(WORDS, min_size=1, max_size=10), WORDS, st.randoms(use_true_random=False))
 def test_order_of_documents_and_blank_documents_change_nothing(texts: list[str], query: str, random) -> None:
     ids = names(len(texts))
-    expected = pairs(BM25(texts, ids, language="none").search([query], 20))[0]
+    expected = pairs(index(texts, ids).search([query], 20))[0]
     order = list(range(len(texts)))
     random.shuffle(order)
-    shuffled = BM25([texts[i] for i in order], [ids[i] for i in order], language="none").search([query], 20)
+    shuffled = index([texts[i] for i in order], [ids[i] for i in order]).search([query], 20)
     assert [(order[position], score) for position, score in pairs(shuffled)[0]] == expected
-    padded = BM25(["", *texts, " . "], ["x", *ids, "y"], language="none").search(["none of these", query], 20)
+    padded = index(["", *texts, " . "], ["x", *ids, "y"]).search(["none of these", query], 20)
     assert [(position - 1, score) for position, score in pairs(padded)[1]] == expected
 
 
 def test_list_for_k_is_a_prefix_of_the_list_for_more() -> None:
     texts = ["tie", "other", "tie", "tie tie", "tie"]
-    searched = BM25(texts, ["d", "c", "b", "e", "a"], language="none")
+    searched = index(texts, ["d", "c", "b", "e", "a"])
     whole = pairs(searched.search(["tie"], 100))[0]
     assert [position for position, _ in whole] == [3, 4, 2, 0]
     for k in range(1, 6):
@@ -133,119 +135,101 @@ def test_scores_of_chosen_documents_are_those_of_the_search() -> None:
     assert index([""]).scores("red", [0]).tolist() == [0.0]
 
 
-# --- rank-bm25, where the variants coincide -------------------------------------------------------------------
+# --- fast, and still the same ------------------------------------------------------------------------------------
 
 
-def _documents(seed: int, *, repeats: bool) -> list[list[str]]:
+def _documents(seed: int, count: int, words: int = 40) -> list[str]:
     generator = np.random.default_rng(seed)
-    words = [f"w{number}" for number in range(40)]
-    return [generator.choice(words, size=generator.integers(1, 20), replace=repeats).tolist() for _ in range(60)]
-
-
-@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.5, 0.75)])
-def test_agrees_with_rank_bm25_okapi_given_the_same_idf(k1: float, b: float) -> None:
-    # Okapi's factor is (k1 + 1) times ours; its idf, which can be negative, is replaced.
-    documents = _documents(0, repeats=True)
-    okapi = BM25Okapi(documents, k1=k1, b=b)
-    for word in okapi.idf:
-        n = sum(word in document for document in documents)
-        okapi.idf[word] = math.log(1 + (len(documents) - n + 0.5) / (n + 0.5))
-    searched = index([" ".join(document) for document in documents], k1=k1, b=b)
-    for query in _documents(1, repeats=True):
-        ours = searched.scores(" ".join(query), range(len(documents)))
-        assert np.allclose(ours * (k1 + 1), okapi.get_scores(query), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("k1", "b"), [(0.9, 0.4), (1.5, 0.75)])
-def test_agrees_with_rank_bm25_l_without_its_shift(k1: float, b: float) -> None:
-    # BM25L's idf ln((N + 1) / (n + 0.5)) is Lucene's, and with delta = 0 so is its factor, (k1 + 1) times. Words
-    # stand once in a document: rank-bm25 0.2.2 multiplies by their number once too often.
-    documents = _documents(2, repeats=False)
-    other = BM25L(documents, k1=k1, b=b, delta=0)
-    searched = index([" ".join(document) for document in documents], k1=k1, b=b)
-    for query in _documents(3, repeats=True):
-        ours = searched.scores(" ".join(query), range(len(documents)))
-        assert np.allclose(ours * (k1 + 1), other.get_scores(query), rtol=1e-5, atol=1e-6)
-
-
-# --- tokens ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("crème brûlée", ["crème", "brûlée"]),
-        ("cre\u0300me", ["crème"]),  # decomposed, as files from a Mac
-        ("морской берег", ["морской", "берег"]),
-        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
-        ("ＡＢＣ１２", ["abc12"]),  # full width
-        ("下雪", ["下雪"]),
-        ("雪", ["雪"]),
-        ("冬天会下雪。春天", ["冬天", "天会", "会下", "下雪", "春天"]),
-        ("使用Python3语言", ["使用", "python3", "语言"]),
-        ("カタカナ", ["カタ", "タカ", "カナ"]),
-        ("한국어", ["한국", "국어"]),
-        ("ที่นี่", ["ที่นี่"]),  # two characters, each with its marks
-        ("ที่นี่ดี", ["ที่นี่", "นี่ดี"]),
-        ("SSO-4012", ["sso-4012", "sso", "4012"]),
-        ("max_length", ["max_length", "max", "length"]),
-        ("3.5 or 10,000", ["3.5", "or", "10,000"]),
-        ("state-of-the-art, and/or", ["state", "of", "the", "art", "and", "or"]),
-        ("one,two. three:four", ["one", "two", "three", "four"]),
-        ("10.1038/nature", ["10.1038/nature", "10", "1038", "nature"]),
-        ("rock’n’roll don't", ["rock'n'roll", "don't"]),
-        ("soft\u00adhyphen", ["softhyphen"]),
-        ("__init__ - ... '", ["init"]),
-        ("", []),
-        (" \u200b\u00a0\t", []),
-    ],
-)
-def test_tokens_without_a_language(text: str, tokens: list[str]) -> None:
-    """P16: words keep their marks, unspaced scripts give pairs, numbers and codes stay whole."""
-    assert Tokenizer("none")(text) == tokens
-    assert Tokenizer("none")(text) == tokens
-
-
-def test_tokens_of_english() -> None:
-    tokenize = Tokenizer()
-    assert tokenize("The parents' running of Alzheimer's studies, and the IL-6") == [
-        "parent",
-        "run",
-        "alzheim",
-        "studi",
-        "il-6",
-        "il",
-        "6",
+    return [
+        " ".join(f"w{n}" for n in generator.integers(0, words, generator.integers(1, 20))) for _ in range(count)
     ]
-    assert tokenize("the of and") == []
-    assert tokenize("p53s SSO4012s") == ["p53s", "sso4012s"]  # what holds a digit is a code, not a word
 
 
-def test_tokens_of_other_languages() -> None:
-    assert Tokenizer("french")("l'homme et les chevaux") == ["homm", "cheval"]
-    assert Tokenizer("german")("die Häuser") == ["haus"]
+@pytest.mark.parametrize(("variant", "method"), [("lucene", "lucene"), ("plus", "bm25+")])
+def test_same_bits_as_bm25s_itself(variant: str, method: str) -> None:
+    texts, queries = _documents(0, 300), _documents(1, 60)
+    engine = bm25s.BM25(k1=1.2, b=0.6, delta=1.0, method=method, backend="numpy")
+    engine.index([text.split() for text in texts], show_progress=False)
+    searched = index(texts, k1=1.2, b=0.6, bm25_variant=variant)
+    for query, hits in zip(queries, pairs(searched.search(queries, 300)), strict=True):
+        words = query.split()
+        expected = engine.get_scores(words)
+        shared = np.array([not set(words).isdisjoint(text.split()) for text in texts])
+        assert searched.scores(query, range(300)).tolist() == np.where(shared, expected, 0).tolist()
+        assert dict(hits) == {int(place): expected[place] for place in np.flatnonzero(shared)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from([1, 700, 1 << 18]), st.integers(1, 40))
+def test_a_list_does_not_depend_on_blocks_or_on_what_else_is_asked(
+    seed: int, k: int, block: int, most: int
+) -> None:
+    """Many ties: 12 words, texts that come again; the order is that of a full sort by score, then id."""
+    texts = _documents(seed, 150, words=12)
+    texts += texts[:100]
+    queries = [*_documents(seed + 1, 12, words=14), "", "w99"]
+    ids = np.random.default_rng(seed).permutation(names(len(texts))).tolist()
+    searched = index(texts, ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bm25, "_BLOCK", block)
+        patch.setattr(bm25, "_QUERIES", most)
+        found = pairs(searched.search(queries, k))
+    for query, hits in zip(queries, found, strict=True):
+        scores = searched.scores(query, range(len(texts)))
+        whole = sorted(np.flatnonzero(scores > 0).tolist(), key=lambda place: (-scores[place], ids[place]))
+        assert hits == [(place, scores[place]) for place in whole[:k]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 400), st.integers(1, 50))
+def test_a_bar_is_above_zero_and_lets_the_k_best_pass(seed: int, k: int, columns: int, values: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(-2, values, (3, columns)).astype(np.float32)
+    bar = bm25._bar(scores, k)
+    for row, least in zip(scores, bar, strict=True):
+        best = np.sort(row)[::-1][:k]
+        assert least > 0
+        assert (best[best > 0] >= least).all()
+
+
+def test_few_others_pass_the_bar() -> None:
+    # 100 of 400 groups have their best above the bar: 400 * ln(4 / 3) = 115 columns, were they dealt out by chance.
+    scores = np.random.default_rng(0).random((50, 5_000), dtype=np.float32)
+    passed = (scores >= bm25._bar(scores, 100)[:, None]).sum(axis=1)
+    assert passed.min() >= 100
+    assert passed.mean() == pytest.approx(115, abs=5)
+
+
+def test_equal_documents_tie_whatever_their_place() -> None:
+    texts = ["x filler"] * 3 + ["a b c a"] + ["y"] * 50 + ["a b c a"] * 2
+    ids = [f"{number:03d}" for number in range(len(texts), 0, -1)]
+    hits = pairs(index(texts, ids).search(["c a b b a"], 2))[0]
+    assert [place for place, _ in hits] == [55, 54]
+    assert hits[0][1] == hits[1][1]
+
+
+# --- tokens, through the search -------------------------------------------------------------------------------
 
 
 def test_chinese_finds_the_only_document_with_both_characters() -> None:
     """P16."""
     texts = ["春天很暖和", "夏天很炎热", "秋天有落叶", "冬天会下雪"]
     for language in ("none", "english"):
-        assert lists(index(texts, language).search(["下雪"], 4)) == [[3]]
+        assert lists(index(texts, language=language).search(["下雪"], 4)) == [[3]]
 
 
 def test_a_code_finds_its_own_page() -> None:
     texts = ["Error SSO-4021: the clock is off", "Error SSO-4012: the token is old", "Other errors"]
-    hits = index(texts, "english").search(["what is SSO-4012", "4012", "sso-4012", "SSO"], 3)
+    hits = index(texts, language="english").search(["what is SSO-4012", "4012", "sso-4012", "SSO"], 3)
     assert [positions[0] for positions in lists(hits)[:3]] == [1, 1, 1]
     assert hits.scores[0][0] > 2 * hits.scores[0][1]
     assert lists(hits)[1] == [1]
     assert sorted(lists(hits)[3]) == [0, 1]
-
-
-def test_an_unknown_language_names_the_known_ones() -> None:
-    assert {"english", "german", "french", "none"} <= set(languages())
-    with pytest.raises(UsageError, match=r"--language klingon: the languages are arabic, .*english, .*none"):
-        BM25(["a"], ["d"], language="klingon")
+    # Among many codes of the same words and digits, each finds its own page, whatever its neighbours.
+    codes = [f"{word}-{number}" for word in ("SSO", "TLS") for number in (4012, 4021, 1240, 40120)]
+    texts = [f"Error {code}: see the log, then call support" for code in codes]
+    found = index(texts, language="english").search([f"how do I mend {code.lower()}?" for code in codes], 1)
+    assert lists(found) == [[place] for place in range(len(codes))]
 
 
 # --- edges ----------------------------------------------------------------------------------------------------
@@ -253,11 +237,11 @@ def test_an_unknown_language_names_the_known_ones() -> None:
 
 def test_documents_without_tokens() -> None:
     """P17."""
-    searched = index(["", "   ", "the of and"], "english")
+    searched = index(["", "   ", "the of and"], language="english")
     assert searched.without_tokens == 3
     assert lists(searched.search(["moon", "", "the"], 5)) == [[], [], []]
-    with_one = index(["", "   ", "the of and", "moon base"], "english")
-    alone = index(["moon base"], "english")
+    with_one = index(["", "   ", "the of and", "moon base"], language="english")
+    alone = index(["moon base"], language="english")
     assert with_one.without_tokens == 3
     assert pairs(with_one.search(["moon"], 5)) == [[(3, pairs(alone.search(["moon"], 5))[0][0][1])]]
 
@@ -267,6 +251,19 @@ def test_score_zero_is_no_hit() -> None:
     hits = index(["foo", "dog", "baz"]).search(["zzz", "dog", "zzz dog"], 2)
     assert lists(hits) == [[], [1], [1]]
     assert [len(scores) for scores in hits.scores] == [0, 1, 1]
+
+
+def test_ids_are_texts_and_ties_go_by_them() -> None:
+    """P84: 007, 1e5 and 7 are three documents."""
+    hits = index(["cat", "cat", "dog", "cat"], ["7", "1e5", "x", "007"]).search(["cat"], 2)
+    assert lists(hits) == [[3, 1]]
+
+
+def test_an_index_of_nothing() -> None:
+    """P17: a corpus file with 0 lines is refused by the collection; an index of it finds nothing."""
+    searched = index([])
+    assert (searched.without_tokens, lists(searched.search(["moon", ""], 3))) == (0, [[], []])
+    assert searched.scores("moon", []).tolist() == []
 
 
 def test_two_indexes_do_not_share_token_numbers() -> None:
@@ -285,9 +282,9 @@ def test_k_beyond_the_corpus_and_no_queries() -> None:
 
 def test_progress_ends_at_the_number_of_texts_and_queries() -> None:
     seen: list[tuple] = []
-    searched = BM25(["a", "b"], names(2), progress=lambda *step: seen.append(step))
-    searched.search(["a"] * 150, 1, lambda *step: seen.append(step))
-    assert [step[1:3] for step in seen] == [(2, 2), (100, 150), (150, 150)]
+    searched = BM25(["a", "b"], names(2), LexicalOptions(), lambda *step: seen.append(step))
+    searched.search(["b"] * 1500, 1, lambda *step: seen.append(step))
+    assert [step[1:3] for step in seen] == [(2, 2), (1024, 1500), (1500, 1500)]
 
 
 def test_scifact() -> None:
@@ -295,7 +292,7 @@ def test_scifact() -> None:
     collection = Collection(SCIFACT)
     qrels = collection.qrels("test")
     texts = [collection.queries.by_id(query) for query in qrels]
-    hits = BM25(collection.corpus.texts(), collection.corpus.ids).search(texts, 100)
+    hits = BM25(collection.corpus.texts(), collection.corpus.ids, LexicalOptions()).search(texts, 100)
     run = {
         query: {collection.corpus.ids[p]: float(s) for p, s in zip(positions, scores, strict=True)}
         for query, positions, scores in zip(qrels, hits.positions, hits.scores, strict=True)

@@ -48,7 +48,10 @@ def prepare(folder: Path, queries: int, documents: int) -> None:
     np.save(folder / "positives.npy", positives)
     collection = folder / "collection"
     (collection / "qrels").mkdir(parents=True)
-    texts = {"_id": [f"d{n}" for n in range(documents)], "text": [f"document number {n}" for n in range(documents)]}
+    texts = {
+        "_id": [f"d{n}" for n in range(documents)],
+        "text": [f"document number {n}" for n in range(documents)],
+    }
     pyarrow.parquet.write_table(pa.table(texts), collection / "corpus.parquet")
     texts = {"_id": [f"q{n}" for n in range(queries)], "text": [f"query number {n}" for n in range(queries)]}
     pyarrow.parquet.write_table(pa.table(texts), collection / "queries.parquet")
@@ -63,7 +66,10 @@ def ours(folder: Path) -> Any:
     from embedtrain.config import MineOptions
     from embedtrain.console import silent
 
-    given = {role: np.load(folder / f"{name}.npy", mmap_mode="r") for role, name in (("query", "queries"), ("document", "documents"))}
+    given = {
+        role: np.load(folder / f"{name}.npy", mmap_mode="r")
+        for role, name in (("query", "queries"), ("document", "documents"))
+    }
     encoder = SimpleNamespace(
         similarity="cosine",
         prompts={},
@@ -75,7 +81,9 @@ def ours(folder: Path) -> Any:
     path = folder / "collection"
 
     def work() -> None:
-        claim = Claim(out, kind="mined", stage="mine", options=options, inputs=[Input.of("collection", path)], force=True)
+        claim = Claim(
+            out, kind="mined", stage="mine", options=options, inputs=[Input.of("collection", path)], force=True
+        )
         mine.mine(claim, options, path, [encoder], silent)
 
     return work
@@ -168,7 +176,9 @@ def main() -> int:
         work = f"dense, {arguments.queries:,} queries x {arguments.documents:,} documents x {DIMENSION}, top {K}"
         if arguments.alone:
             took = measured("ours", folder)
-            print(f"{work}: {took['seconds']:.1f} s, memory rose by {took['rise']:,.0f} MB to {took['peak']:,.0f} MB")
+            print(
+                f"{work}: {took['seconds']:.1f} s, memory rose by {took['rise']:,.0f} MB to {took['peak']:,.0f} MB"
+            )
             return 0
         found: dict[str, list[dict[str, float]]] = {side: [] for side in ("ours", *SIDES)}
         for number in range(arguments.rounds):
@@ -186,7 +196,8 @@ def main() -> int:
                 arguments.queries / median(side, "seconds"),
                 "queries/s",
                 statistics.median(
-                    other["seconds"] / own["seconds"] for own, other in zip(found["ours"], found[side], strict=True)
+                    other["seconds"] / own["seconds"]
+                    for own, other in zip(found["ours"], found[side], strict=True)
                 ),
                 2.0,
                 arguments.rounds,
@@ -194,7 +205,9 @@ def main() -> int:
             for side in SIDES
         ]
         memory = [median(side, "rise") for side in ("ours", "default")]
-        rows.append(Row(f"{work}: memory", SIDES["default"], *memory, "MB", memory[1] / memory[0], 5.0, arguments.rounds))
+        rows.append(
+            Row(f"{work}: memory", SIDES["default"], *memory, "MB", memory[1] / memory[0], 5.0, arguments.rounds)
+        )
         return finish(rows, arguments.json, "numpy", "torch", "sentence-transformers", "faiss-cpu")
 
 

@@ -1,0 +1,102 @@
+"""How a benchmark measures, says and judges: paired, alternating runs of two sides that do the same work.
+
+A benchmark is a script `bench_NAME.py` beside this file: it makes rows with `compare` (or `Row` for other figures, such
+as peak memory) and ends with `sys.exit(finish(rows, as_json))`.
+"""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: ours beside another's, in `unit`, and the ratio that was to be reached."""
+
+    work: str
+    against: str
+    ours: float
+    other: float
+    unit: str
+    ratio: float  # median over the rounds, so that it need not be the ratio of the two medians
+    least: float
+    rounds: int
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.least
+
+    def __str__(self) -> str:
+        verdict = "met" if self.met else "MISSED"
+        return (
+            f"{self.work} | against {self.against} | {_short(self.ours)} and {_short(self.other)} {self.unit} | "
+            f"{_short(self.ratio)} x, to reach {self.least:g} x: {verdict} | {self.rounds} rounds"
+        )
+
+
+def compare(
+    work: str,
+    against: str,
+    ours: Callable[[], object],
+    other: Callable[[], object],
+    *,
+    amount: int,
+    unit: str,
+    least: float,
+    rounds: int,
+    repeats: int = 1,
+) -> Row:
+    """Time both sides in turn, the first one changing from round to round; `amount` units are done in a call.
+
+    `repeats` is how often ours runs in a round, where one run is too short to be timed beside a long one. What is
+    compiled or loaded on the first call is the caller's to warm up.
+    """
+    times: dict[Callable[[], object], list[float]] = {ours: [], other: []}
+    for number in range(rounds):
+        for side in (ours, other) if number % 2 == 0 else (other, ours):
+            count = repeats if side is ours else 1
+            start = time.perf_counter()
+            for _ in range(count):
+                side()
+            times[side].append((time.perf_counter() - start) / count)
+    ratios = [theirs / own for own, theirs in zip(times[ours], times[other], strict=True)]
+    own, theirs = (amount / statistics.median(times[side]) for side in (ours, other))
+    return Row(work, against, own, theirs, unit, statistics.median(ratios), least, rounds)
+
+
+def machine(*packages: str) -> dict[str, str | int | float]:
+    """What the figures were measured on: processor, cores, load at the end, versions."""
+    model = platform.machine()
+    if (path := Path("/proc/cpuinfo")).is_file():
+        names = [line.split(":", 1)[1].strip() for line in path.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return {
+        "processor": model,
+        "cores": os.cpu_count() or 1,
+        "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def finish(rows: list[Row], as_json: bool, *packages: str) -> int:
+    """Print the rows and the machine; the exit code: 1 where a row missed its target."""
+    about = machine(*packages)
+    if as_json:
+        print(json.dumps({"machine": about, "rows": [asdict(row) | {"met": row.met} for row in rows]}, indent=2))
+    else:
+        for row in rows:
+            print(row)
+        print("machine: " + ", ".join(f"{name} {value}" for name, value in about.items()))
+    return 0 if all(row.met for row in rows) else 1
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
