@@ -146,8 +146,13 @@ def retrieved(
     if lexical and options.hybrid:
         dense_system = systems[-1]
         fused = fuse([lexical.hits, dense_system.hits], corpus.ids, k)
-        about = {"fused": f"BM25 and {dense_system.name}, reciprocal ranks"}
+        about = {
+            "fused": f"BM25 and {dense_system.name}, reciprocal ranks",
+            "language": lexical.about["language"],
+        }
         systems.append(_system(names("hybrid"), fused, corpus.ids, questions, k, **about))
+        if not options.bm25:
+            systems[-1].said += lexical.said
     if teacher:
         systems += _reranked(teacher, systems[-1], options.rerank_depth, collection, questions, names, progress)
     return systems

@@ -199,6 +199,22 @@ def test_bm25_alone_is_reranked_without_a_model(small: Collection, monkeypatch: 
     assert sorted(found[0].hits.positions[0].tolist()) == sorted(found[1].hits.positions[0].tolist())
 
 
+@pytest.mark.parametrize("bm25", [True, False])
+def test_the_language_that_auto_came_to_is_said_once(
+    bm25: bool, small: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By BM25 or, where only its mixture with a model is measured, by that."""
+    asked = Questions.of(small, "test", None)
+    dense = System("base", hits(*[[0, 1]] * len(asked.ids)), small.corpus.ids, {})
+    monkeypatch.setattr(systems, "find_model", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(systems, "_of_model", lambda *_: dense)
+    options = EvalOptions(bm25=bm25, hybrid=True, language="auto")
+    found = retrieved(options, small, asked, ["m"], None, Names(), silent)
+    why = "none (auto: stop words of no language in 5 documents)"
+    assert [system.said for system in found if system.said] == [[f"language: {why}"]]
+    assert [system.about.get("language") for system in found] == [*[why] * bm25, None, why]
+
+
 def test_a_teacher_that_gives_no_numbers_is_an_error(small: Collection) -> None:
     broken = SimpleNamespace(
         source=SimpleNamespace(name="broken"),
