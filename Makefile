@@ -9,13 +9,14 @@ BIN        := $(VENV)/bin
 EMBEDTRAIN := $(BIN)/embedtrain
 READY      := $(VENV)/ready
 
-.PHONY: help demo test test-slow lint types format scifact setup clean
+.PHONY: help demo test test-slow bench lint types format scifact setup clean
 
 help:
 	@echo "make demo       the whole pipeline on a small part of SciFact, at most 6 minutes on 2 cores"
 	@echo "make scifact    the benchmark on all of SciFact, at most 60 minutes on 2 cores"
 	@echo "make test       lint, types and every fast test"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make bench      speed and memory beside other libraries, on a quiet machine"
 	@echo "make clean      remove what the recipes built"
 
 setup: $(READY)
@@ -43,6 +44,11 @@ types: $(READY)
 
 test: lint types
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+
+# Every benchmark runs, and the command fails where one missed a target.
+bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@failed=0; for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script || failed=1; done; exit $$failed
 
 test-slow: $(READY)
 	$(BIN)/pytest -m slow
