@@ -1,0 +1,70 @@
+"""The command line's app, and how every command runs its stage: claim the output, work, print."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from embedtrain import console
+
+app = typer.Typer(
+    name="embedtrain",
+    help="From documents and logs to a better retrieval embedding model, in one pipeline: "
+    "harvest, mine, train-teacher, score-teacher, pretrain, finetune, eval, diagnose.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show(claim: Any, *, as_json: bool) -> None:
+    """Print what a stage made: its summary, its drops, and where it is."""
+    record = claim.record
+    if as_json:
+        result = {
+            "stage": claim.stage,
+            "out": str(claim.out),
+            "up_to_date": claim.up_to_date,
+            "rows": record["rows"],
+            "dropped": record["dropped"],
+            **record["summary"],
+        }
+        console.print_json(result)
+        return
+    if claim.up_to_date:
+        print(f"{claim.stage}: up to date: {claim.out}")
+    else:
+        print(f"{claim.stage}: {claim.out}")
+    console.summary(record["summary"], record["dropped"])
+
+
+def run_stage(
+    make_claim: Callable[[], Any], work: Callable[[Any, console.Progress], None], as_json: bool, quiet: bool
+) -> Any:
+    """Claim an output, make it unless it is up to date, print what it is; returns the claim."""
+    claim = make_claim()
+    if claim.up_to_date:
+        claim.close()  # a run may have died between its last rename and this
+    else:
+        try:
+            with console.progress(quiet) as progress:
+                work(claim, progress)
+        except BaseException:
+            claim.abandon()
+            raise
+        claim.close()
+    _show(claim, as_json=as_json)
+    return claim
+
+
+def mined_inputs(mined: Path, collection: Path | None, *kinds: str) -> tuple[Path, list[Any]]:
+    """The collection a mined or scored artifact belongs to, and both as inputs of a stage."""
+    from embedtrain import artifacts
+
+    record = artifacts.require_kind(mined, *kinds)
+    path = collection or artifacts.find_input(record, "collection", mined)
+    given = artifacts.Input.of("collection", path)
+    artifacts.check_same_input(record, "collection", given.sha256, mined)
+    return path, [artifacts.Input.of(record["kind"], mined), given]
