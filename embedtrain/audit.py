@@ -96,8 +96,8 @@ class Audit:
         counts["empty"] += int((per_query == 0).sum())
         place = candidates.place(positives)
         seen = np.zeros(len(query_ids), dtype=bool)
-        there = (place >= 0) & (candidates.rank[place] > 0)
-        seen[positives.owners[there]] = True
+        there = np.flatnonzero(place >= 0)
+        seen[positives.owners[there[candidates.rank[place[there]] > 0]]] = True
         counts["missed"] += int((~seen).sum())
         self._measure(query_ids, positives, positive_scores, candidates, codes, selected, ids)
 

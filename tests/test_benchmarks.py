@@ -81,3 +81,10 @@ def test_bm25(tmp_path: Path) -> None:
     assert [row["against"] for row in rows][:2] == ["rank-bm25", "bm25s used directly, numpy backend"]
     assert {row["work"] for row in rows} == {"BM25, 5,183 documents, 4 queries, top 100"}
     assert all(row["ours"] > 0 and row["other"] > 0 for row in rows)
+
+
+def test_dense_alone() -> None:
+    command = [sys.executable, BENCHMARKS / "bench_dense.py", "--alone", "--queries", "20", "--documents", "300"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("dense, 20 queries x 300 documents x 384, top 100: ")

@@ -229,6 +229,14 @@ def test_no_lexical_match_is_no_candidate(tmp_path: Path) -> None:
     assert summary["queries_without_their_positive_in_the_window"] == 2
 
 
+def test_nobody_finds_anything(tmp_path: Path) -> None:
+    source = collection(tmp_path / "c", {"a": "foo"}, {"q": "zzz"}, {"q": ["a"]})
+    (row,), summary, _ = run(source)
+    assert row.candidate_ids == row.negatives == []
+    assert summary["queries_without_their_positive_in_the_window"] == 1
+    assert summary["gates"]["empty"] == 1.0
+
+
 def test_blank_queries_and_positives_are_dropped_and_counted(tmp_path: Path) -> None:
     """P92."""
     source = collection(
