@@ -73,6 +73,11 @@ def mine(
         for block in blocks:
             writer.write(choice.table(block))
             progress("choose negatives", choice.done, len(queries), "")
+        if not choice.kept:
+            raise EmbedtrainError(
+                f"--min-negatives {options.min_negatives} leaves none of {choice.done:,} queries; lower it, or search "
+                "deeper with --top-k"
+            )
         dropped.update(choice.dropped)
         summary = {**choice.audit.numbers(), **facts, "notes": notes(choice, facts)}
         writer.finish(dropped=dict(dropped), summary=summary)
@@ -216,7 +221,7 @@ class Choice:
         self.dense = [name for name in self.retrievers if is_dense(name)]
         self.audit = Audit(self.retrievers, self.dense, self.wanted)
         self.dropped: Counter[str] = Counter()
-        self.done = 0
+        self.done = self.kept = 0
         self._duplicates = Duplicates(collection.corpus)
         self._groups = _numbered(collection, options.group_column) if options.group_column else None
         self._corpus_ids = pa.array(collection.corpus.ids, pa.string())
@@ -279,6 +284,7 @@ class Choice:
             kept = enough[candidates.owners]
             block, candidates = block.only(enough), candidates.only(enough)
             codes, selected = codes[kept], selected[kept]
+        self.kept += len(block.query_ids)
         self.audit.add(
             block.query_ids,
             block.positives,

@@ -419,6 +419,15 @@ def test_rows_with_too_few_negatives_leave_and_are_counted(tmp_path: Path) -> No
     assert claim.record["summary"]["queries"] == claim.record["rows"] == 1
 
 
+def test_an_artifact_without_rows_is_not_written(tmp_path: Path) -> None:
+    source = collection(tmp_path / "c", {"a": "sun", "b": "sun wind"}, {"q": "sun"}, {"q": ["a"]})
+    options = MineOptions(retrievers=("bm25",), language="none", min_negatives=2)
+    claim = Claim(tmp_path / "m.parquet", kind="mined", stage="mine", options=options, inputs=[source.as_input()])
+    with pytest.raises(EmbedtrainError, match="--min-negatives 2 leaves none of 1 queries; lower it"):
+        mine.mine(claim, options, source.path, [], silent)
+    assert not claim.out.exists()
+
+
 def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = {f"d{number}": f"word{number % 7} sun" for number in range(30)}
     queries = {f"q{number}": f"word{number} sun" for number in range(7)}
