@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -253,9 +252,8 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def with_texts(summary: Mapping[str, Any], collection_path: Path) -> dict[str, Any]:
+def with_texts(summary: Mapping[str, Any], collection: Collection) -> dict[str, Any]:
     """The audit in a mined artifact's summary, with the texts of its most suspicious negatives."""
-    collection = Collection(collection_path)
     told = [
         {
             **suspect,

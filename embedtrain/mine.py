@@ -53,10 +53,11 @@ def mine(
     progress: Progress,
     *,
     again: Path | None = None,
-) -> None:
+) -> Collection:
     """Mine the queries of a split with BM25 and `models`, as far as asked for, and write the artifact.
 
-    With `again`, the candidates are those of that mined artifact, and only the choice is made anew.
+    With `again`, the candidates are those of that mined artifact, and only the choice is made anew. Returns the
+    collection it has read, for whoever wants to show texts.
     Raises UsageError for options that cannot be, EmbedtrainError for a split that is not there or holds no query to
     mine for.
     """
@@ -81,6 +82,7 @@ def mine(
         dropped.update(choice.dropped)
         summary = {**choice.audit.numbers(), **facts, "notes": notes(choice, facts)}
         writer.finish(dropped=dict(dropped), summary=summary)
+    return collection
 
 
 def check(options: MineOptions) -> None:
@@ -274,6 +276,7 @@ class Choice:
             {name: lowest(scores, block.positives) for name, scores in block.positive_scores.items()},
             negatives=options.negatives,
             mix=self.mix,
+            main=(self.dense or self.retrievers)[0],
             way=options.sampling,
             seed=options.seed,
         )

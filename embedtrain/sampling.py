@@ -88,23 +88,23 @@ def select(
     *,
     negatives: int,
     mix: dict[str, int],
+    main: str,
     way: str,
     seed: int,
 ) -> tuple[Codes, NDArray[np.bool_]]:
     """Codes with the chosen ELIGIBLE ones turned into SELECTED, and which candidates serve as negatives.
 
     Documents judged not relevant come first. The rest, up to `negatives`, is sampled from the fused order by the
-    first retriever's scores; with a `mix` each share is sampled from its own list by its own scores, none twice.
+    scores of the retriever `main`; with a `mix` each share is sampled from its own list by its own scores, none twice.
     Where there are fewer, fewer are selected: nothing is ever filled up.
     """
     codes = codes.copy()
     chosen = np.zeros(len(codes), dtype=bool)
     wanted = sum(mix.values()) if mix else negatives
-    main = next(iter(candidates.scores))
     shares = mix or {main: wanted}
     eligible, judged = codes == CODE[ELIGIBLE], codes == CODE[JUDGED]
     listed = candidates.rank > 0
-    draws = way != "top" or RANDOM in mix
+    draws = way != "top"
     for query, identifier in enumerate(labels.ids):
         rows = np.arange(candidates.offsets[query], candidates.offsets[query + 1])
         taken = rows[judged[rows]][:wanted]

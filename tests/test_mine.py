@@ -387,6 +387,20 @@ def test_a_mix_and_random_documents(tmp_path: Path) -> None:
     assert run(source, top_k=5, mix="bm25=2,random=3", seed=5)[0] != rows
 
 
+def test_sampling_goes_by_dense_scores_where_there_are_some(tmp_path: Path) -> None:
+    corpus = {f"d{number}": f"word{number} sun" for number in range(12)}
+    source = collection(tmp_path / "c", corpus, {"q": "sun"}, {"q": ["d0"]})
+    scores = {
+        text: 1.0 if text == "word0 sun" else 0.9 - number / 20 for number, text in enumerate(corpus.values())
+    }
+    encoder = Fake({"sun": [1, 0], **on_a_line(**scores)})
+    drawn = [
+        run(source, encoder, negatives=1, sampling="softmax", max_ratio=None, seed=seed)[0][0].negatives[0]
+        for seed in range(60)
+    ]
+    assert drawn.count("d1") > drawn.count("d11"), "BM25 scores are all alike here"
+
+
 def test_chunks_of_a_positive_page_are_siblings(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     pages = {"p": "one", "a": "one", "b": "two", "c": ""}

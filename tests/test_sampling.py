@@ -40,7 +40,7 @@ def chosen(
 ) -> list[list[int]]:
     """Positions chosen for each query."""
     codes = np.array([CODE[r] for r in reasons or [ELIGIBLE] * len(candidates.values)], dtype=np.uint8)
-    options = {"negatives": 2, "mix": {}, "way": "top", "seed": 0, **more}
+    options = {"negatives": 2, "mix": {}, "main": next(iter(candidates.scores)), "way": "top", "seed": 0, **more}
     lowest = {name: np.full(len(ids), 0.9, dtype=np.float32) for name in candidates.scores}
     after, taken = select(candidates, codes, labels(*ids), lowest, **options)
     assert ((after == CODE[SELECTED]) == (taken & (codes == CODE[ELIGIBLE]))).all()
@@ -136,6 +136,19 @@ def test_softmax_prefers_scores_near_the_positive() -> None:
     assert abs(times[0] / 2000 - 0.154) < 0.03
     # Equal scores have no deviation, and equal chances.
     assert abs(frequencies(softmax, [1.0, 1.0], 1)[0] - 1000) < 100
+
+
+def test_the_scores_are_those_of_the_retriever_that_is_named() -> None:
+    both = found(
+        bm25=[[(position, 9.0 - position) for position in range(4)]],
+        dense=[[(position, 0.9 - position / 10) for position in range(4)]],
+    )
+    # The positive has 0.9: by dense scores d0 is nearest, by those of BM25 d3.
+    for main, nearest in (("dense", 0), ("bm25", 3)):
+        times = Counter(
+            chosen(both, main=main, negatives=1, way="softmax", seed=seed)[0][0] for seed in range(200)
+        )
+        assert times.most_common(1)[0][0] == nearest
 
 
 def test_top_reads_no_scores() -> None:

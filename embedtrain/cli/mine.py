@@ -173,14 +173,15 @@ def mine(
             inputs += [find_model(name).as_input() for name in wanted]
         return Claim(out, kind="mined", stage="mine", options=options, inputs=inputs, force=force)
 
+    read: list[Any] = []
+
     def work(claim: Any, progress: console.Progress) -> None:
         from embedtrain.mine import mine
 
-        path = next(item.path for item in claim.inputs if item.role == "collection")
-        mine(claim, options, path, models, progress, again=reselect)
+        read.append(mine(claim, options, _collection_path(claim), models, progress, again=reselect))
 
     claimed = run_stage(claim, work, as_json, quiet)
-    _audited(claimed, audit, fail_if or [], show=not (as_json or claimed.up_to_date))
+    _audited(claimed, audit, fail_if or [], read, show=not (as_json or claimed.up_to_date))
 
 
 # The options of `mine` that decide what is found; the others decide what is chosen of it.
@@ -206,15 +207,20 @@ def _search_options(mined: Path) -> dict[str, Any]:
     return found | {"retrievers": tuple(found["retrievers"])}
 
 
-def _audited(claim: Any, file: Path | None, conditions: list[str], *, show: bool) -> None:
+def _collection_path(claim: Any) -> Path:
+    return next(item.path for item in claim.inputs if item.role == "collection")
+
+
+def _audited(claim: Any, file: Path | None, conditions: list[str], read: list[Any], *, show: bool) -> None:
     """Print the most suspicious negatives with their texts, keep the audit, and hold its values against gates."""
     from embedtrain import gates
     from embedtrain.audit import GATES, in_words, with_texts
 
-    path = next(item.path for item in claim.inputs if item.role == "collection")
     summary = claim.record["summary"]
     if file is not None or (show and summary["most_suspicious"]):
-        report = with_texts(summary, path)
+        from embedtrain.collection import Collection
+
+        report = with_texts(summary, read[0] if read else Collection(_collection_path(claim)))
         if show:
             for line in in_words(report):
                 print(f"  {line}")
