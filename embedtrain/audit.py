@@ -27,6 +27,7 @@ from embedtrain.negatives import (
 # A negative above this share of its positive's score is suspected to be positive itself (NV-Retriever's 95 %).
 SUSPICIOUS_RATIO = 0.95
 SHOWN = 10
+PRINTED = 3
 WIDTH = 96  # characters of a text that are shown
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -222,7 +223,7 @@ class Audit:
             "copies_of_positives_caught": reasons[SAME_AS_POSITIVE] + reasons[NEAR_POSITIVE],
             "siblings_of_positives_caught": reasons[SIBLING],
             f"hardness (score / lowest positive's, {self._main})": hardness,
-            "gates": {name: None if value is None else round(value, 6) for name, value in self.gates().items()},
+            "gates": {name: round(value, 6) for name, value in self.gates().items() if value is not None},
             "most_suspicious": [vars(suspect) for suspect in self._suspects],
         }
 
@@ -239,7 +240,7 @@ class Audit:
         if self._counts["short"]:
             notes.append(
                 f"queries with fewer than {self._wanted} negatives: {self._counts['short']:,}, without any: "
-                f"{self._counts['empty']:,}; nothing was filled up; a larger --top-k finds more"
+                f"{self._counts['empty']:,}; nothing was filled up; a larger --top-k may find more, --mix random=N draws some"
             )
         return notes
 
@@ -268,8 +269,14 @@ def with_texts(summary: Mapping[str, Any], collection: Collection) -> dict[str, 
 
 def in_words(report: Mapping[str, Any]) -> list[str]:
     """The most suspicious negatives of a report (see `with_texts`) as lines for people."""
-    lines = ["the negatives closest to their positives:"] if report["most_suspicious"] else []
-    for suspect in report["most_suspicious"]:
+    suspects = report["most_suspicious"]
+    if not suspects:
+        return []
+    shown = suspects[:PRINTED]
+    lines = [
+        f"the negatives closest to their positives ({len(shown)} of {len(suspects)}; --audit FILE keeps all):"
+    ]
+    for suspect in shown:
         scores = f"{suspect['score']:.3f} against {suspect['positive_score']:.3f} by {suspect['retriever']}"
         lines += [
             f"query {suspect['query']}: {_line(suspect['query_text'])}",

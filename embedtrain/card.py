@@ -24,7 +24,10 @@ def model_card(claim: Claim, summary: dict[str, Any]) -> str:
     library = "sentence-transformers"
     pipeline = "sentence-similarity" if claim.kind == "model" else "text-ranking"
     inputs = "\n".join(f"- {item.role}: {item.name} (sha256 {item.sha256[:12]})" for item in claim.inputs)
-    results = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in summary.items())
+    told = [(name.replace("_", " "), value) for name, value in summary.items() if name != "notes"]
+    results = "\n".join(
+        [*(f"- {name}: {value}" for name, value in told), *(f"- {n}" for n in summary.get("notes", []))]
+    )
     options = json.dumps({**claim.options, "seed": claim.seed}, indent=1)
     return f"""---
 library_name: {library}

@@ -110,8 +110,12 @@ class Collection:
     """
 
     def __init__(self, path: Path) -> None:
-        if not path.is_dir():
+        if not path.exists():
             raise EmbedtrainError(f"collection {path} does not exist; make one with: embedtrain harvest")
+        if not path.is_dir():
+            if read_record(path) is not None:
+                require_kind(path, "collection")
+            raise EmbedtrainError(f"{path} is a file where a collection folder is needed; give the folder")
         if (read_record(path) or {"kind": "collection"})["kind"] != "collection":
             require_kind(path, "collection")
         self.path = path

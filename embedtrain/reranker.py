@@ -1,7 +1,7 @@
 """The only file that knows how a cross-encoder is loaded, made from an encoder, batched and saved."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,17 @@ from embedtrain.models import ModelSource, is_cross_encoder
 from embedtrain.store import VectorStore, text_key
 
 Pair = tuple[str, str]
+
+
+def doubts(held_out_mrr: Mapping[str, float] | None) -> str | None:
+    """What to say of a teacher that ranks held-out positives lower than the retriever it is to correct."""
+    if not held_out_mrr or held_out_mrr["teacher"] >= held_out_mrr["retriever"]:
+        return None
+    return (
+        f"the teacher is worse than the retriever it is to correct (mean reciprocal rank "
+        f"{held_out_mrr['teacher']:.2f} against {held_out_mrr['retriever']:.2f} on held-out queries): train it on "
+        "more, or use its scores with care (--policy keep, --loss infonce)"
+    )
 
 
 class Reranker:

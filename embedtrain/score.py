@@ -1,6 +1,7 @@
 """`score-teacher`: a cross-encoder scores every positive and candidate, and verdicts follow from the scores."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from embedtrain.config import ScoreOptions
 from embedtrain.errors import EmbedtrainError
 from embedtrain.mined import MinedRow, read_mined, to_table
 from embedtrain.models import find_model
-from embedtrain.reranker import Pair, Reranker
+from embedtrain.reranker import Pair, Reranker, doubts
 
 KEEP, DROP = "keep", "drop"
 
@@ -61,6 +62,26 @@ def _agreement(rows: list[MinedRow]) -> dict[str, float]:
     if not judged:
         return {}
     return {"auc": round(wins / total, 4), "positive_first": round(first / judged, 4)}
+
+
+def _trained_on(teacher: Mapping[str, Any], claim: Claim, mined_path: Path) -> bool:
+    """Whether a teacher has seen the split of the same collection that these rows were mined for."""
+    collection = claim.inputs[1].sha256
+    made_from = {item["role"]: item["sha256"] for item in teacher.get("inputs", [])}
+    rows = made_from.get("mined") or made_from.get("scored") or ""
+    seen = _split(teacher.get("ancestry", {}), rows)
+    here = read_record(mined_path) or {}
+    asked = _split({**here.get("ancestry", {}), "": here}, "")
+    return made_from.get("collection") == collection and seen is not None and seen == asked
+
+
+def _split(ancestry: Mapping[str, Any], sha256: str) -> str | None:
+    """The split a mined artifact, or a scored one made of it, was mined for."""
+    record = ancestry.get(sha256)
+    if record is None or record.get("kind") == "mined":
+        return record["options"]["split"] if record else None
+    parents = (item["sha256"] for item in record.get("inputs", []) if item["role"] in ("mined", "scored"))
+    return next((split for parent in parents if (split := _split(ancestry, parent))), None)
 
 
 def score(
@@ -119,9 +140,13 @@ def score(
     notes = []
     if agreement and agreement["auc"] < 0.5:
         notes.append("the teacher ranks negatives above positives more often than not: do not trust its drops")
-    made_from = {item["sha256"] for item in (read_record(source.path) or {}).get("inputs", [])}
-    if claim.inputs[0].sha256 in made_from:
-        notes.append("the teacher was trained on these very rows, so its agreement with their labels flatters it")
+    record = read_record(source.path) or {}
+    if _trained_on(record, claim, mined_path):
+        notes.append(
+            "the teacher was trained on queries of this split: its agreement with their labels flatters it"
+        )
+    if doubt := doubts(record.get("summary", {}).get("held_out_mrr")):
+        notes.append(doubt)
     if notes:
         summary["notes"] = notes
     claim.write_table(to_table(scored, "scored"), dropped=beyond_limit(len(mined), options.limit), summary=summary)

@@ -18,7 +18,7 @@ from embedtrain.inference import token_budget
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
 from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED
-from embedtrain.reranker import Pair, Reranker
+from embedtrain.reranker import Pair, Reranker, doubts
 
 # Candidates of a held-out row that the teacher is measured on, the retriever's best first.
 DEPTH = 20
@@ -178,6 +178,8 @@ def train_teacher(
     }
     if held_out:
         summary["held_out_mrr"] = _judge(reranker, collection, [usable[i] for i in held_out], progress)
+        if doubt := doubts(summary["held_out_mrr"]):
+            summary["notes"] = [doubt]
     with atomic.atomic_folder(claim.out) as folder:
         reranker.save(folder)
         curve.write(folder / "metrics.jsonl")

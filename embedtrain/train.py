@@ -166,6 +166,9 @@ def _train(
     teacher_temperature: float = 1.0,
     dev_split: str = "",
 ) -> None:
+    notes = []
+    if negatives and not any(row.negatives for row in rows):
+        notes.append("no row has a mined negative: only the other documents of a batch are compared")
     if len(rows) < 2:
         raise EmbedtrainError(f"{len(rows)} rows to train on; contrastive training needs two at least")
     encoder.set_prompts(options.query_prompt, options.document_prompt)
@@ -206,6 +209,8 @@ def _train(
     if curve.best_epoch is not None:
         summary["dev_ndcg"] = {f"epoch {n + 1}": round(value, 4) for n, value in enumerate(curve.dev)}
         summary["kept_epoch"] = curve.best_epoch + 1
+    if notes:
+        summary["notes"] = notes
     with atomic.atomic_folder(claim.out) as folder:
         encoder.save(folder)
         curve.write(folder / "metrics.jsonl")

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from embedtrain.audit import Audit
+from embedtrain.audit import Audit, in_words
 from embedtrain.candidates import Candidates, Ragged
 from embedtrain.negatives import CODE
 
@@ -115,7 +115,7 @@ def test_bm25_alone_measures_hardness_and_suspects_nothing() -> None:
     audit = Audit(["bm25"], [], wanted=1)
     audit.add(**only)
     numbers = audit.numbers()
-    assert numbers["gates"]["suspicious"] is None
+    assert "suspicious" not in numbers["gates"]
     assert numbers["most_suspicious"] == []
     # d2 1/2, d3 5/2, d4 0/2, d7 3/4.
     assert numbers["hardness (score / lowest positive's, bm25)"]["50%"] == pytest.approx(0.625)
@@ -126,3 +126,27 @@ def test_nothing_at_all() -> None:
     numbers = Audit(["bm25"], [], wanted=1).numbers()
     assert numbers["queries"] == 0
     assert numbers["gates"]["missed"] == 0.0
+
+
+def test_three_are_printed_and_all_are_kept() -> None:
+    suspects = [
+        {
+            "query": f"q{n}",
+            "positive": "p",
+            "negative": "n",
+            "retriever": "dense",
+            "score": 0.5,
+            "positive_score": 0.6,
+            "query_text": "ask " * 60,
+            "positive_text": "right",
+            "negative_text": "wrong",
+        }
+        for n in range(5)
+    ]
+    lines = in_words({"most_suspicious": suspects})
+    assert lines[0] == "the negatives closest to their positives (3 of 5; --audit FILE keeps all):"
+    assert len(lines) == 1 + 3 * 3
+    assert lines[1].startswith("query q0: ask ask")
+    assert lines[1].endswith("…")
+    assert lines[3] == "  − n (0.500 against 0.600 by dense): wrong"
+    assert in_words({"most_suspicious": []}) == []

@@ -193,6 +193,10 @@ def test_tables_that_cannot_be(tmp_path: Path, corpus: str, queries: str, messag
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "corpus.jsonl"
+    file.write_text("{}", encoding="utf-8")
+    with pytest.raises(EmbedtrainError, match=r"corpus\.jsonl is a file where a collection folder is needed"):
+        Collection(file)
     with pytest.raises(EmbedtrainError, match="does not exist; make one with: embedtrain harvest"):
         Collection(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()

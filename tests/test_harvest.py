@@ -498,7 +498,7 @@ ERRORS: list[tuple[str, list[str], int, str]] = [
     ("empty file", ["empty.jsonl"], 1, "empty.jsonl is empty; a table needs rows"),
     ("not JSON", ["broken.jsonl"], 1, "broken.jsonl line 2 is not JSON"),
     ("no column", ["pairs.jsonl", "--query-column", "question"], 1, "its columns are: query, document"),
-    ("no column in CSV", ["pairs.csv"], 1, "pairs.csv line 2 has no column 'query'; its columns are: q, document"),
+    ("no column in CSV", ["pairs.csv"], 1, "its columns are: q, document; say which to read with --query-column"),
     ("dangling", ["dangling"], 1, "4 document ids are not in the corpus: x0, x1, x2, ...;"),
     ("no pairs", ["blank.jsonl"], 1, "no documents are left of blank.jsonl (empty document 1)"),
     ("no pages", ["--kind", "markdown", "dangling"], 1, "dangling holds no Markdown pages"),

@@ -247,6 +247,15 @@ def test_a_folder_an_archive_and_a_zip_are_the_same(tmp_path: Path) -> None:
     assert [name for name, _ in read_pages(tmp_path / "docs", Counter())] == ["b/two.md", "one.markdown"]
 
 
+def test_archives_in_a_folder_are_not_opened_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A\n\nA page with enough text to be a document.", encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "more.zip", "w") as archive:
+        archive.writestr("b.md", "# B")
+    dropped: Counter[str] = Counter()
+    assert [name for name, _ in read_pages(tmp_path, dropped)] == ["a.md"]
+    assert dropped == {"archive in the folder, not opened": 1}
+
+
 @pytest.mark.parametrize("name", ["../evil.md", "/etc/evil.md", "a/../../evil.md", "..\\evil.md", "C:/evil.md"])
 def test_members_that_climb_out_are_refused(tmp_path: Path, name: str) -> None:
     content = b"# Evil\n\nA text that is long enough."

@@ -8,7 +8,7 @@ import torch
 
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, ModelSource, find_model
-from embedtrain.reranker import Reranker
+from embedtrain.reranker import Reranker, doubts
 
 QUERY = "Does vitamin D prevent influenza?"
 DOCUMENTS = ["A trial of vitamin D.", "word " * 300, "Cells.", "A trial of vitamin D."]
@@ -112,3 +112,11 @@ def test_the_head_comes_from_the_seed_and_leaves_the_global_state_alone() -> Non
 def test_an_encoder_is_no_teacher_p33() -> None:
     with pytest.raises(EmbedtrainError, match="head would be random"):
         Reranker.load(find_model(MINILM))
+
+
+def test_a_teacher_worse_than_the_retriever_is_doubted() -> None:
+    doubt = doubts({"teacher": 0.63, "retriever": 0.88})
+    assert doubt is not None
+    assert "0.63 against 0.88" in doubt
+    assert doubts({"teacher": 0.9, "retriever": 0.88}) is None
+    assert doubts(None) is None

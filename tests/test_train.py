@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import RunCli, write_collection
+from conftest import RunCli, call, write_collection
 
 from embedtrain import loop, train
 from embedtrain.artifacts import read_record
@@ -184,7 +184,21 @@ def test_scored_artifact_holds_raw_scores_of_the_negatives(story: Path) -> None:
 def test_a_teacher_that_saw_the_rows_is_said_to_be_flattered(story: Path) -> None:
     record = read_record(story / "scored.parquet")
     assert record is not None
-    assert any("trained on these very rows" in note for note in record["summary"]["notes"])
+    assert any("trained on queries of this split" in note for note in record["summary"]["notes"])
+
+
+def test_mining_again_does_not_hide_what_the_teacher_saw(story: Path, tiny: Path, tmp_path: Path) -> None:
+    env = {"EMBEDTRAIN_CACHE": str(tmp_path / "cache")}
+    for split, flattered in (("train", True), ("test", False)):
+        mined = tmp_path / f"{split}.parquet"
+        lexical = ("--retriever", "bm25", "--split", split, "--limit", "4", "--negatives", "2")
+        assert call("mine", tiny, *lexical, "--out", mined, cwd=story, **env).returncode == 0
+        scored = tmp_path / f"{split}-scored.parquet"
+        done = call(
+            "score-teacher", mined, "--teacher", "teacher", "--collection", tiny, "--out", scored, cwd=story, **env
+        )
+        assert done.returncode == 0, done.stderr
+        assert ("trained on queries of this split" in done.stdout) is flattered
 
 
 def test_teacher_loads_plainly_and_scores_the_same(story: Path, tiny: Path) -> None:

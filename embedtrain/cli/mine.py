@@ -37,7 +37,11 @@ def mine(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="Local model folder or hub name; again for a further one.", metavar="MODEL"),
+        typer.Option(
+            "--model",
+            help=f"Local model folder or hub name; again for a further one [default: {config.MODEL}].",
+            metavar="MODEL",
+        ),
     ] = None,
     split: Split = config.MineOptions.split,
     retriever: Annotated[
@@ -164,7 +168,8 @@ def mine(
         if fail_if:
             from embedtrain.audit import GATES
 
-            parse(fail_if, GATES)
+            dense = any(name != "bm25" for name in options.retrievers)
+            parse(fail_if, {name: what for name, what in GATES.items() if dense or name != "suspicious"})
         if reselect is not None:
             _, inputs = mined_inputs(reselect, collection, "mined")
         else:

@@ -70,6 +70,9 @@ def read_pages(source: Path, dropped: Counter[str]) -> list[tuple[str, bytes]]:
     if source.is_dir():
         files = {file.relative_to(source).as_posix(): file for file in source.rglob("*") if file.is_file()}
         pages = [(name, file.read_bytes()) for name, file in files.items() if is_page(name)]
+        closed = sum(is_archive(file) for file in files.values())
+        if closed:
+            dropped["archive in the folder, not opened"] += closed
     elif is_archive(source):
         try:
             pages = list(_from_zip(source) if source.suffix.lower() == ".zip" else _from_tar(source, dropped))

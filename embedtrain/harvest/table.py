@@ -21,6 +21,12 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
     used = {options.query_column, options.document_column, options.title_column}
     for number, row in readers.rows(source, draft.dropped):
         count += 1
+        missing = [name for name in (options.query_column, options.document_column) if name not in row]
+        if missing:
+            raise EmbedtrainError(
+                f"{source} line {number} has no column {missing[0]!r}; its columns are: {', '.join(row) or 'none'}; "
+                "say which to read with --query-column and --document-column"
+            )
         query, document = (
             readers.as_text(readers.column(row, name, source, number), f"{source} line {number} column {name}")
             for name in (options.query_column, options.document_column)
