@@ -11,10 +11,11 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import search
+from embedtrain import memory, search
 from embedtrain.console import Progress, silent
 from embedtrain.errors import UsageError
-from embedtrain.search import Hits, Ties
+from embedtrain.hits import Hits, Ties
+from embedtrain.search import Exact
 
 EXACT = "exact"
 KINDS = (EXACT, "ivf", "hnsw")
@@ -90,7 +91,57 @@ class _Index:
         return self._engine.search(queries, k)[1]
 
 
-def dense(
+class Approximate:
+    """Documents in a faiss index that looks as hard as the wanted recall of exact search takes, on these queries."""
+
+    def __init__(
+        self,
+        kind: str,
+        exact: Exact,
+        queries: Any,
+        documents: Any,
+        ids: Sequence[str],
+        k: int,
+        *,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> None:
+        self._documents, self._similarity = documents, exact.similarity
+        self._ties = Ties(ids)
+        self._index = _Index(kind, documents, exact.similarity, seed, progress)
+        chosen = np.sort(np.random.default_rng([seed, 4]).permutation(len(queries))[:SAMPLE])
+        asked = search.as_float32(queries[chosen])
+        truth = exact.search(asked, k, progress)
+        last = self._index.last
+        self._effort = min(max(self._index.first, k if kind == "hnsw" else 1), last)
+        while (measured := recall(self._found(asked, k), truth)) < WANTED_RECALL and self._effort < last:
+            self._effort = min(2 * self._effort, last)
+        knob = "nprobe" if kind == "ivf" else "efSearch"
+        self._what = f"search the {kind} index"
+        self.said = (
+            f"{kind}, {knob} {self._effort}, recall {measured:.4f} of exact search on {len(chosen)} queries"
+        )
+
+    def search(self, queries: Any, k: int, progress: Progress = silent) -> Hits:
+        """The k nearest documents of every query, as far as the index finds them."""
+        found = []
+        for start in range(0, len(queries), _QUERIES):
+            found.append(self._found(search.as_float32(queries[start : start + _QUERIES]), k))
+            progress(self._what, min(start + _QUERIES, len(queries)), len(queries), "")
+        return Hits.joined(found)
+
+    def _found(self, queries: NDArray[np.float32], k: int) -> Hits:
+        unit = search.directions(queries) if self._similarity == "cosine" else queries
+        found = self._index.look(unit, k, self._effort)
+        row, column = np.nonzero(found >= 0)
+        places = found[row, column]
+        scores = search.pair_scores(queries, self._documents, row, places, similarity=self._similarity)
+        return self._ties.best_of_each(
+            self._ties.keys(scores, places), np.bincount(row, minlength=len(queries)), k
+        )
+
+
+def open_index(
     kind: str,
     queries: Any,
     documents: Any,
@@ -98,57 +149,28 @@ def dense(
     k: int,
     *,
     similarity: str = "cosine",
+    allowed: int | None = None,
     seed: int = 0,
     progress: Progress = silent,
-) -> tuple[Hits, dict[str, Any]]:
-    """The k nearest documents of every query as `search.dense` gives them, as far as the index finds them; and facts.
+) -> tuple[Exact | Approximate, dict[str, Any]]:
+    """What searches the documents as asked for, and facts: which search it is, with what effort, and its recall.
 
-    The facts say which search was made, with what effort, and its recall on a sample. A small corpus is searched
-    exactly whatever was asked for. Raises UsageError for an unknown kind.
+    The recall is measured on a sample of `queries`. A small corpus is searched exactly whatever was asked for.
+    `allowed`: bytes of memory. Raises UsageError for an unknown kind, and for an index that needs more memory.
     """
     check_index(kind)
-    if kind == EXACT or len(documents) < FEWEST:
-        hits = search.dense(queries, documents, ids, k, similarity=similarity, progress=progress)
-        small = kind != EXACT
-        return hits, {"index": f"exact: {len(documents):,} documents are few"} if small else {}
-    index = _Index(kind, documents, similarity, seed, progress)
-    chosen = np.sort(np.random.default_rng([seed, 4]).permutation(len(queries))[:SAMPLE])
-    asked = search.as_float32(queries[chosen])
-    truth = search.dense(asked, documents, ids, k, similarity=similarity, progress=progress)
-    effort = min(max(index.first, k if kind == "hnsw" else 1), index.last)
-    while True:
-        measured = recall(_scored(index, asked, documents, ids, k, effort, similarity), truth)
-        if measured >= WANTED_RECALL or effort >= index.last:
-            break
-        effort = min(2 * effort, index.last)
-    positions, scores = [], []
-    for start in range(0, len(queries), _QUERIES):
-        part = search.as_float32(queries[start : start + _QUERIES])
-        found = _scored(index, part, documents, ids, k, effort, similarity)
-        positions += found.positions
-        scores += found.scores
-        progress(f"search the {kind} index", min(start + _QUERIES, len(queries)), len(queries), "")
-    knob = "nprobe" if kind == "ivf" else "efSearch"
-    said = f"{kind}, {knob} {effort}, recall {measured:.4f} of exact search on {len(chosen)} queries"
-    return Hits(positions, scores), {"index": said}
-
-
-def _scored(
-    index: _Index,
-    queries: NDArray[np.float32],
-    documents: Any,
-    ids: Sequence[str],
-    k: int,
-    effort: int,
-    similarity: str,
-) -> Hits:
-    unit = search.directions(queries) if similarity == "cosine" else queries
-    found = index.look(unit, k, effort)
-    row, column = np.nonzero(found >= 0)
-    places = found[row, column]
-    scores = search.pair_scores(queries, documents, row, places, similarity=similarity)
-    ties = Ties(ids)
-    ends = np.cumsum(np.bincount(row, minlength=len(queries)))[:-1]
-    keys = np.split(ties.keys(scores, places), ends)
-    best = [ties.best(part, k) for part in keys]
-    return Hits([positions for positions, _ in best], [own for _, own in best])
+    dimension = int(documents.shape[1]) if len(documents) else 0
+    exact = Exact(documents, ids, similarity, block=memory.search_block(allowed, dimension))
+    if kind == EXACT:
+        return exact, {}
+    if len(documents) < FEWEST:
+        return exact, {"index": f"exact: {len(documents):,} documents are few"}
+    each = 4 * dimension + (8 if kind == "ivf" else 8 * _LINKS + 16)
+    if allowed is not None and len(documents) * each > allowed:
+        raise UsageError(
+            f"--index {kind} holds all vectors in memory, {memory.shown(len(documents) * each)} of them, and "
+            f"{memory.shown(allowed)} are allowed; give more with --memory, or leave --index out: exact search "
+            "reads them from disk"
+        )
+    found = Approximate(kind, exact, queries, documents, ids, k, seed=seed, progress=progress)
+    return found, {"index": found.said}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain.candidates import Candidates, Ragged
+from embedtrain.candidates import Block
 from embedtrain.collection import Collection
 from embedtrain.negatives import (
     ABOVE_MAX_RATIO,
@@ -40,6 +40,8 @@ GATES = {
     "short": "queries with fewer negatives than were asked for",
     "empty": "queries without a negative",
 }
+# Those that dense scores answer.
+DENSE_GATES = frozenset({"suspicious"})
 
 
 @dataclass(frozen=True)
@@ -69,19 +71,11 @@ class Audit:
         self._ratios: list[NDArray[np.float32]] = []
         self._suspects: list[Suspect] = []
 
-    def add(
-        self,
-        query_ids: Sequence[str],
-        positives: Ragged,
-        positive_scores: Mapping[str, NDArray[np.float32]],
-        candidates: Candidates,
-        codes: Codes,
-        selected: NDArray[np.bool_],
-        ids: Sequence[str],
-    ) -> None:
+    def add(self, block: Block, codes: Codes, selected: NDArray[np.bool_], ids: Sequence[str]) -> None:
         """Count the rows of a block; `ids` are those of the corpus."""
-        counts = self._counts
-        counts["queries"] += len(query_ids)
+        counts, candidates, positives = self._counts, block.candidates, block.positives
+        queries = len(block.query_ids)
+        counts["queries"] += queries
         counts["positives"] += len(positives.values)
         counts["candidates"] += len(codes)
         counts["negatives"] += int(selected.sum())
@@ -89,42 +83,26 @@ class Audit:
         self._reasons.update(_tally(codes))
         for name, own in self._by_retriever.items():
             own.update(_tally(codes[candidates.found_by(name)]))
-        self._count_found_by(candidates)
-        per_query = np.bincount(candidates.owners[selected], minlength=len(query_ids))
+        names, found = candidates.finders()
+        tally = np.bincount(found, minlength=len(names)).tolist()
+        self._found_by.update({name: count for name, count in zip(names, tally, strict=True) if name})
+        per_query = np.bincount(candidates.owners[selected], minlength=queries)
         counts["short"] += int((per_query < self._wanted).sum())
         counts["shortfall"] += int(np.maximum(self._wanted - per_query, 0).sum())
         counts["empty"] += int((per_query == 0).sum())
         place = candidates.place(positives)
-        seen = np.zeros(len(query_ids), dtype=bool)
+        seen = np.zeros(queries, dtype=bool)
         there = np.flatnonzero(place >= 0)
         seen[positives.owners[there[candidates.rank[place[there]] > 0]]] = True
         counts["missed"] += int((~seen).sum())
-        self._measure(query_ids, positives, positive_scores, candidates, codes, selected, ids)
+        self._measure(block, codes, selected, ids)
 
-    def _count_found_by(self, candidates: Candidates) -> None:
-        names = list(self._by_retriever)
-        mask = sum(candidates.found_by(name).astype(np.int64) << bit for bit, name in enumerate(names))
-        for value, count in zip(*np.unique(mask, return_counts=True), strict=True):
-            if value:
-                found = "+".join(name for bit, name in enumerate(names) if int(value) >> bit & 1)
-                self._found_by[found] += int(count)
-
-    def _measure(
-        self,
-        query_ids: Sequence[str],
-        positives: Ragged,
-        positive_scores: Mapping[str, NDArray[np.float32]],
-        candidates: Candidates,
-        codes: Codes,
-        selected: NDArray[np.bool_],
-        ids: Sequence[str],
-    ) -> None:
-        owners = candidates.owners
-        counts = self._counts
+    def _measure(self, block: Block, codes: Codes, selected: NDArray[np.bool_], ids: Sequence[str]) -> None:
+        counts, candidates = self._counts, block.candidates
         suspected = np.zeros(len(codes), dtype=bool)
         for name in self._dense or [self._main]:
             scores = candidates.scores[name]
-            least = lowest(positive_scores[name], positives)[owners]
+            least = lowest(block.positive_scores[name], block.positives)[candidates.owners]
             known = ~np.isnan(scores) & ~np.isnan(least)
             chosen = selected & known & (codes != CODE[JUDGED])
             if name == self._main:
@@ -135,33 +113,24 @@ class Audit:
                 counts["open above positive"] += int((scores[opened] > least[opened]).sum())
             if name in self._dense:
                 suspected |= chosen & (scores > ratio_threshold(least, SUSPICIOUS_RATIO))
-                self._keep_suspects(
-                    name, query_ids, positives, positive_scores[name], candidates, chosen, least, ids
-                )
+                self._keep_suspects(name, block, chosen, least, ids)
         counts["suspicious"] += int(suspected.sum())
 
     def _keep_suspects(
-        self,
-        name: str,
-        query_ids: Sequence[str],
-        positives: Ragged,
-        of_positives: NDArray[np.float32],
-        candidates: Candidates,
-        chosen: NDArray[np.bool_],
-        least: NDArray[np.float32],
-        ids: Sequence[str],
+        self, name: str, block: Block, chosen: NDArray[np.bool_], least: NDArray[np.float32], ids: Sequence[str]
     ) -> None:
+        candidates, positives = block.candidates, block.positives
         rows = np.flatnonzero(chosen & (least != 0))
         closeness = (candidates.scores[name][rows] - least[rows]) / np.abs(least[rows])
         best = np.argsort(-closeness, kind="stable")[:SHOWN]
         for row, close in zip(rows[best].tolist(), closeness[best].tolist(), strict=True):
             query = int(candidates.owners[row])
             own = slice(int(positives.offsets[query]), int(positives.offsets[query + 1]))
-            positive = int(positives.values[own][int(np.argmin(of_positives[own]))])
+            positive = int(positives.values[own][int(np.argmin(block.positive_scores[name][own]))])
             self._suspects.append(
                 Suspect(
                     round(close, 6),
-                    query_ids[query],
+                    block.query_ids[query],
                     ids[positive],
                     ids[int(candidates.values[row])],
                     name,
@@ -240,7 +209,8 @@ class Audit:
         if self._counts["short"]:
             notes.append(
                 f"queries with fewer than {self._wanted} negatives: {self._counts['short']:,}, without any: "
-                f"{self._counts['empty']:,}; nothing was filled up; a larger --top-k may find more, --mix random=N draws some"
+                f"{self._counts['empty']:,}; nothing was filled up; a larger --top-k may find more, "
+                "--mix random=N draws some"
             )
         return notes
 

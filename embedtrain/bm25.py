@@ -16,7 +16,7 @@ from embedtrain import okapi
 from embedtrain.config import LexicalOptions
 from embedtrain.console import Progress, silent
 from embedtrain.errors import UsageError
-from embedtrain.search import Hits, Ties
+from embedtrain.hits import Hits, Ties
 from embedtrain.tokens import Tokenizer, check_language, settle_language
 
 # The method of bm25s for term frequencies, and that for idf.
@@ -104,14 +104,12 @@ class BM25:
         Memory: 1 MB or 4 bytes a document, whichever is more, a few times over, and 8 bytes for every entry of the
         index that a block of queries meets: with documents in the millions, blocks are single queries.
         """
-        found = Hits([], [])
+        found = []
         step = min(_QUERIES, max(1, _BLOCK // max(1, len(self._positions))))
         for start in range(0, len(queries), step):
-            block = self._search(queries[start : start + step], k)
-            found.positions.extend(block.positions)
-            found.scores.extend(block.scores)
+            found.append(self._search(queries[start : start + step], k))
             progress("search with BM25", min(start + step, len(queries)), len(queries), "")
-        return found
+        return Hits.joined(found)
 
     def scores(self, query: str, positions: ArrayLike) -> NDArray[np.float32]:
         """The score of the documents at corpus `positions`; 0 for one that is no hit."""
@@ -128,23 +126,11 @@ class BM25:
     def _search(self, queries: Sequence[str], k: int) -> Hits:
         numbers = [self._numbers(query) for query in queries]
         if self._engine is None or not any(numbers):
-            nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
-            return Hits([nothing[0]] * len(queries), [nothing[1]] * len(queries))
+            return Hits.nothing(len(queries))
         scores = self._engine.scores(numbers)
         rows, columns = np.divmod(np.flatnonzero(scores >= _bar(scores, k)[:, None]), scores.shape[1])
-        counts = np.bincount(rows, minlength=len(queries))
-        keys = np.zeros((len(queries), int(counts.max())), dtype=np.uint64)  # 0 is below every key
-        first = np.cumsum(counts) - counts
-        keys[rows, np.arange(len(rows)) - first[rows]] = self._ties.keys(
-            scores[rows, columns], self._positions[columns]
-        )
-        keys = np.sort(keys, axis=1)[:, ::-1]
-        kept = np.minimum(counts, k)
-        flat = keys[np.arange(keys.shape[1]) < kept[:, None]]
-        ends = np.cumsum(kept).tolist()
-        parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
-        found, best = self._ties.positions(flat), self._ties.scores(flat)
-        return Hits([found[part] for part in parts], [best[part] for part in parts])
+        keys = self._ties.keys(scores[rows, columns], self._positions[columns])
+        return self._ties.best_of_each(keys, np.bincount(rows, minlength=len(queries)), k)
 
 
 def _bar(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:

@@ -6,11 +6,12 @@ not relevant, or drawn at random) stand behind them with rank 0.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain.search import Hits, fuse
+from embedtrain.hits import Hits, Ties, fuse
 
 Ints = NDArray[np.int64]
 
@@ -40,7 +41,7 @@ class Ragged:
         """The lists of some queries."""
         return Ragged(_offsets(np.diff(self.offsets)[queries]), self.values[queries[self.owners]])
 
-    @property
+    @cached_property
     def owners(self) -> Ints:
         """The query each value belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
@@ -73,6 +74,17 @@ class Candidates(Ragged):
         """Which candidates are in the list of a retriever."""
         return self.ranks[retriever] > 0
 
+    def finders(self) -> tuple[list[str], Ints]:
+        """Who found each candidate, as a place (m,) in a list of names joined by a plus; 0, "", is nobody."""
+        bits = np.zeros(len(self.values), dtype=np.int64)
+        for bit, name in enumerate(self.ranks):
+            bits |= self.found_by(name).astype(np.int64) << bit
+        known, place = np.unique(np.concatenate([[0], bits]), return_inverse=True)
+        names = [
+            "+".join(name for bit, name in enumerate(self.ranks) if mask >> bit & 1) for mask in known.tolist()
+        ]
+        return names, place[1:]
+
     def place(self, other: Ragged) -> Ints:
         """Where the values of `other`, which has the same queries, stand among these; -1 for those that do not."""
         mine, theirs = _keys(self, other)
@@ -98,10 +110,10 @@ def isin(left: Ragged, right: Ragged) -> NDArray[np.bool_]:
     return np.isin(keys[0], keys[1])
 
 
-def joined(lists: Mapping[str, Hits], ids: Sequence[str], most: int) -> Candidates:
+def joined(lists: Mapping[str, Hits], ties: Ties, most: int) -> Candidates:
     """The union of what retrievers found for the same queries, in fused order, `most` a query at most."""
     runs = list(lists.values())
-    order = runs[0] if len(runs) == 1 else fuse(runs, ids, most)
+    order = runs[0] if len(runs) == 1 else fuse(runs, ties, most)
     union = Ragged.of(order.positions)
     start = np.repeat(union.offsets[:-1], np.diff(union.offsets))
     rank = (np.arange(len(union.values)) - start + 1).astype(np.int32)
@@ -145,3 +157,23 @@ def extended(found: Candidates, more: Ragged) -> Candidates:
         ranks={name: behind(old, 0) for name, old in found.ranks.items()},
         scores={name: behind(old, np.nan) for name, old in found.scores.items()},
     )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Queries with their positives and candidates, and the scores of the positives (as `positives.values`) by retriever."""
+
+    query_ids: list[str]
+    positives: Ragged
+    positive_scores: dict[str, NDArray[np.float32]]
+    candidates: Candidates
+
+    def only(self, queries: NDArray[np.bool_]) -> "Block":
+        """The rows of some queries."""
+        kept = queries[self.positives.owners]
+        return Block(
+            [identifier for identifier, wanted in zip(self.query_ids, queries, strict=True) if wanted],
+            self.positives.only(queries),
+            {name: scores[kept] for name, scores in self.positive_scores.items()},
+            self.candidates.only(queries),
+        )

@@ -7,9 +7,10 @@ qrels/SPLIT.parquet | SPLIT.tsv                                   query-id, corp
 
 import math
 import re
+import tempfile
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -33,37 +34,113 @@ def join_title(title: str, text: str) -> str:
     return f"{title} {text}" if title and text else title or text
 
 
-class Texts:
-    """Ids and texts of a corpus or of queries, in Arrow memory; a Python string is made when asked for."""
+class Texts(Sequence[str]):
+    """Ids and texts of a corpus or of queries; by position a document's title and text, joined (see `join_title`).
 
-    def __init__(self, ids: Sequence[str], titles: Iterable[str] | None, texts: Iterable[str]) -> None:
-        self.ids = list(ids)
-        self._titles = None if titles is None else pa.array(titles, pa.large_string())
-        self._texts = pa.array(texts, pa.large_string())
-        self.position = {identifier: index for index, identifier in enumerate(self.ids)}
+    Texts are Arrow memory, in blocks; those of a large corpus lie in a temporary file (see TMPDIR) that is mapped, so
+    that they take memory while they are read. A Python string is made when it is asked for.
+    """
+
+    def __init__(self, ids: Sequence[str], titles: Sequence[str] | None, texts: Sequence[str]) -> None:
+        table = _Blocks(titled=titles is not None)
+        for start in range(0, len(ids), _ROWS):
+            part = slice(start, start + _ROWS)
+            table.add(texts[part], [] if titles is None else titles[part])
+        self._fill(list(ids), table)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, str]], *, titled: bool) -> "Texts":
+        """Ids, titles and texts as they come; they are never all in memory as strings."""
+        ids: list[str] = []
+        table = _Blocks(titled=titled)
+        titles: list[str] = []
+        texts: list[str] = []
+        for identifier, title, text in rows:
+            ids.append(identifier)
+            titles.append(title)
+            texts.append(text)
+            if len(texts) == _ROWS:
+                table.add(texts, titles)
+                titles, texts = [], []
+        table.add(texts, titles)
+        made = cls.__new__(cls)
+        made._fill(ids, table)
+        return made
+
+    def _fill(self, ids: list[str], table: "_Blocks") -> None:
+        self.ids = ids
+        self._titles, self._texts = table.columns()
+        self.position = {identifier: index for index, identifier in enumerate(ids)}
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self.text(place) for place in range(*index.indices(len(self)))]
+        return self.text(range(len(self))[index])
+
     def title(self, index: int) -> str:
         """The title at a position; empty where there are none."""
-        return "" if self._titles is None else self._titles[index].as_py()
+        return self._titles[index // _ROWS][index % _ROWS].as_py() if self._titles else ""
 
     def body(self, index: int) -> str:
         """The text at a position, without its title."""
-        return self._texts[index].as_py()
+        return self._texts[index // _ROWS][index % _ROWS].as_py()
 
     def text(self, index: int) -> str:
         """Title and text at a position, joined once (see `join_title`)."""
         return join_title(self.title(index), self.body(index))
 
-    def texts(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Joined texts at `indices`, or all."""
-        return [self.text(index) for index in (range(len(self)) if indices is None else indices)]
-
     def by_id(self, identifier: str) -> str:
         """The joined text of an id."""
         return self.text(self.position[identifier])
+
+
+# Rows of a block of texts, and the size of all blocks from which they go to a file.
+_ROWS = 4_096
+_IN_MEMORY = 64 << 20
+
+
+class _Blocks:
+    """Columns of strings, `_ROWS` rows a block; from some size on in a temporary file."""
+
+    def __init__(self, *, titled: bool) -> None:
+        names = ["text", "title"] if titled else ["text"]
+        self._schema = pa.schema([(name, pa.large_string()) for name in names])
+        self._blocks: list[pa.RecordBatch] = []
+        self._size = 0
+        self._file: Any = None
+        self._writer: Any = None
+
+    def add(self, texts: Sequence[str], titles: Sequence[str]) -> None:
+        """Take the next block."""
+        columns = [pa.array(texts, pa.large_string()), pa.array(titles, pa.large_string())][: len(self._schema)]
+        block = pa.record_batch(columns, schema=self._schema)
+        self._size += block.nbytes
+        self._blocks.append(block)
+        if self._writer is None and self._size > _IN_MEMORY:
+            self._file = tempfile.NamedTemporaryFile(prefix="embedtrain-texts-")  # noqa: SIM115
+            self._writer = pa.ipc.new_file(self._file, self._schema)
+        if self._writer is not None:
+            for waiting in self._blocks:
+                self._writer.write_batch(waiting)
+            self._blocks = []
+
+    def columns(self) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The blocks of the titles (none where there are no titles) and of the texts."""
+        if self._writer is not None:
+            self._writer.close()
+            self._file.flush()
+            reader = pa.ipc.open_file(pa.memory_map(self._file.name))
+            self._file.close()  # and its name is gone; what is mapped stays
+            self._blocks = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        titles = [block.column(1) for block in self._blocks] if len(self._schema) > 1 else []
+        return titles, [block.column(0) for block in self._blocks]
 
 
 def table_files(folder: Path, name: str) -> list[Path]:
@@ -131,11 +208,19 @@ class Collection:
         return Input.of("collection", self.path)
 
     def _read(self, name: str, *, titles: bool) -> Texts:
-        ids: list[str] = []
-        heads: list[str] = []
-        bodies: list[str] = []
         seen: set[str] = set()
         repeated: list[str] = []
+        found = Texts.of(self._rows(name, seen, repeated, titles=titles), titled=titles)
+        if repeated:
+            raise EmbedtrainError(
+                f"{self.path}: {len(repeated)} repeated ids in its {name}: {first_three(repeated)}; "
+                "every id stands once"
+            )
+        return found
+
+    def _rows(
+        self, name: str, seen: set[str], repeated: list[str], *, titles: bool
+    ) -> Iterator[tuple[str, str, str]]:
         for path in table_files(self.path, name):
             for number, row in readers.rows(path):
                 where = f"{path} line {number}"
@@ -144,17 +229,9 @@ class Collection:
                     repeated.append(identifier)
                     continue
                 seen.add(identifier)
-                ids.append(identifier)
-                text = readers.column(row, "text", path, number)
-                bodies.append(readers.as_text(text, f"{where} column text"))
-                if titles:
-                    heads.append(readers.as_text(row.get("title"), f"{where} column title"))
-        if repeated:
-            raise EmbedtrainError(
-                f"{self.path}: {len(repeated)} repeated ids in its {name}: {first_three(repeated)}; "
-                "every id stands once"
-            )
-        return Texts(ids, heads if titles else None, bodies)
+                text = readers.as_text(readers.column(row, "text", path, number), f"{where} column text")
+                title = readers.as_text(row.get("title"), f"{where} column title") if titles else ""
+                yield identifier, title, text
 
     def corpus_column(self, name: str) -> list[str]:
         """A further text column of the corpus, in its order; "" where a document has none.

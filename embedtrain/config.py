@@ -4,6 +4,20 @@ from dataclasses import dataclass
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
+# Retrievers by name: BM25, and for every model a dense one.
+LEXICAL = "bm25"
+DENSE = "dense"
+
+
+def dense_names(count: int) -> list[str]:
+    """Names of `count` dense retrievers: dense, dense2, dense3."""
+    return [DENSE if number == 1 else f"{DENSE}{number}" for number in range(1, count + 1)]
+
+
+def is_dense(name: str) -> bool:
+    """Whether a retriever's name is that of a dense one."""
+    return name.startswith(DENSE)
+
 
 @dataclass(frozen=True)
 class HarvestOptions:
@@ -13,7 +27,7 @@ class HarvestOptions:
     query_column: str = "query"
     document_column: str = "document"
     title_column: str = "title"
-    split: str = ""  # shares cut from train, by query: "dev=0.2"
+    split: str = ""  # shares cut from train: "dev=0.2"; queries that share a document stay together
     documents: int | None = None  # keep judged documents and a seeded sample of others up to this many
     format: str = "parquet"  # parquet or jsonl
     limit: int | None = None

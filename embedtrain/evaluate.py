@@ -144,7 +144,7 @@ def _summary(
     questions: Questions,
     options: EvalOptions,
 ) -> dict[str, Any]:
-    copies = Counter(text_key(text) for text in collection.corpus.texts())
+    copies = Counter(text_key(text) for text in collection.corpus)
     described = {}
     for system in systems:
         measured = results[system.name]

@@ -9,25 +9,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from embedtrain import mined, negatives, sampling
+from embedtrain import memory, mined, negatives, sampling
 from embedtrain.approximate import check_index
 from embedtrain.artifacts import Claim, require_kind
 from embedtrain.audit import Audit
 from embedtrain.bm25 import check_options
-from embedtrain.candidates import Ints, Ragged, extended, joined
+from embedtrain.candidates import Block, Ints, Ragged, extended, joined
 from embedtrain.collection import Collection
-from embedtrain.config import MineOptions
+from embedtrain.config import MineOptions, dense_names, is_dense
 from embedtrain.console import Progress
 from embedtrain.duplicates import BLANK, Duplicates, fingerprint
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.mined import Block
+from embedtrain.hits import Hits, Ties
 from embedtrain.models import find_model
-from embedtrain.negatives import CODE, JUDGED, Labels, lowest
-from embedtrain.retrievers import Dense, Lexical, Retriever, dense_names, is_dense
-from embedtrain.search import Hits
-
-# Queries that are judged and written together.
-BLOCK = 2_048
+from embedtrain.negatives import Labels, lowest
+from embedtrain.retrievers import Dense, Lexical, Retriever
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +49,13 @@ def mine(
     progress: Progress,
     *,
     again: Path | None = None,
+    allowed: int | None = None,
 ) -> Collection:
     """Mine the queries of a split with BM25 and `models`, as far as asked for, and write the artifact.
 
-    With `again`, the candidates are those of that mined artifact, and only the choice is made anew. Returns the
-    collection it has read, for whoever wants to show texts.
+    With `again`, the candidates are those of that mined artifact, and only the choice is made anew. `allowed` bounds
+    the memory of search and choice, in bytes (see `memory`). Returns the collection it has read, for whoever wants
+    to show texts.
     Raises UsageError for options that cannot be, EmbedtrainError for a split that is not there or holds no query to
     mine for.
     """
@@ -65,21 +63,27 @@ def mine(
     collection = Collection(collection_path)
     queries, dropped = read_queries(collection, options.split, options.limit)
     choice = Choice(collection, queries, options)
+    allowed = memory.allowed("") if allowed is None else allowed
+    found, facts = None, {}
     if again is None:
-        found = retrieve(collection, queries, options, models, progress)
-        blocks, facts = found.blocks(choice), found.facts
+        found = retrieve(collection, queries, options, models, progress, allowed)
+        blocks = found.blocks(choice, progress)
     else:
-        blocks, facts = _blocks_again(again, choice), _facts_again(again)
+        facts = _facts_again(again)
+        together = memory.chosen_together(allowed, options.top_k * len(options.retrievers))
+        blocks = _blocks_again(again, choice, together)
     with claim.table_writer(mined.schema("mined", choice.retrievers)) as writer:
         for block in blocks:
             writer.write(choice.table(block))
-            progress("choose negatives", choice.done, len(queries), "")
+            if again is not None:
+                progress("choose negatives", choice.done, len(queries), "")
         if not choice.kept:
             raise EmbedtrainError(
                 f"--min-negatives {options.min_negatives} leaves none of {choice.done:,} queries; lower it, or search "
                 "deeper with --top-k"
             )
         dropped.update(choice.dropped)
+        facts = found.facts if found else facts
         summary = {**choice.audit.numbers(), **facts, "notes": notes(choice, facts)}
         writer.finish(dropped=dict(dropped), summary=summary)
     return collection
@@ -150,29 +154,55 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What retrievers found for the queries, and what they can still be asked; `facts` are for the summary."""
+    """Retrievers that find candidates for the queries when they are asked, within so many bytes of memory."""
 
-    lists: dict[str, Hits]
     retrievers: list[Retriever]
-    facts: dict[str, Any]
+    allowed: int
+    dimension: int
 
-    def blocks(self, choice: "Choice") -> Iterator[Block]:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the retrievers have to say for the summary, once all is searched."""
+        return {name: value for retriever in self.retrievers for name, value in retriever.facts.items()}
+
+    def blocks(self, choice: "Choice", progress: Progress) -> Iterator[Block]:
         """Candidates and scores of the queries, a block at a time."""
-        for start in range(0, len(choice.queries), BLOCK):
-            rows = slice(start, start + BLOCK)
-            labels = choice.labels(choice.queries[rows])
-            lists = {name: Hits(hits.positions[rows], hits.scores[rows]) for name, hits in self.lists.items()}
-            union = joined(lists, choice.collection.corpus.ids, choice.options.top_k * len(lists))
-            candidates = extended(extended(union, labels.judged), choice.drawn(labels))
-            of_positives = {}
-            for retriever in self.retrievers:
-                scores = candidates.scores[retriever.name]
-                open_ = np.isnan(scores)
-                scores[open_] = retriever.score(start + candidates.owners[open_], candidates.values[open_])
-                of_positives[retriever.name] = retriever.score(
-                    start + labels.positives.owners, labels.positives.values
-                )
-            yield Block(labels.ids, labels.positives, of_positives, candidates)
+        options, count = choice.options, len(choice.queries)
+        ties = Ties(choice.collection.corpus.ids)
+        together = memory.chosen_together(self.allowed, options.top_k * len(self.retrievers))
+        # Whole blocks: what is judged together does not depend on what is searched together.
+        searched = memory.searched_together(self.allowed, options.top_k, self.dimension)
+        searched = max(1, searched // together) * together
+        for first in range(0, count, searched):
+            rows = slice(first, min(first + searched, count))
+            told = progress if rows.stop - first == count else _for_some(progress, rows)
+            lists = {retriever.name: retriever.search(rows, options.top_k, told) for retriever in self.retrievers}
+            for start in range(first, rows.stop, together):
+                own = slice(start - first, start - first + together)
+                part = {name: Hits(hits.positions[own], hits.scores[own]) for name, hits in lists.items()}
+                yield self._block(part, choice, start, ties)
+                progress("choose negatives", choice.done, count, "")
+
+    def _block(self, lists: dict[str, Hits], choice: "Choice", start: int, ties: Ties) -> Block:
+        first = next(iter(lists.values()))
+        labels = choice.labels(choice.queries[start : start + len(first)])
+        union = joined(lists, ties, choice.options.top_k * len(lists))
+        candidates = extended(extended(union, labels.judged), choice.drawn(labels))
+        of_positives = {}
+        for retriever in self.retrievers:
+            scores = candidates.scores[retriever.name]
+            open_ = np.isnan(scores)
+            scores[open_] = retriever.score(start + candidates.owners[open_], candidates.values[open_])
+            of_positives[retriever.name] = retriever.score(
+                start + labels.positives.owners, labels.positives.values
+            )
+        return Block(labels.ids, labels.positives, of_positives, candidates)
+
+
+def _for_some(progress: Progress, rows: slice) -> Progress:
+    """Progress that says which queries it is about."""
+    which = f"for queries {rows.start + 1:,} to {rows.stop:,}"
+    return lambda what, done, total, note: progress(f"{what} {which}", done, total, note)
 
 
 def retrieve(
@@ -181,25 +211,22 @@ def retrieve(
     options: MineOptions,
     models: Sequence[Any],
     progress: Progress,
+    allowed: int,
 ) -> Found:
-    """Search with the retrievers of `options`; `models` are names of models, or encoders, one a dense retriever."""
+    """The retrievers of `options`; `models` are names of models, or encoders, one a dense retriever."""
     texts = [query.text for query in queries]
     retrievers: list[Retriever] = []
-    lists: dict[str, Hits] = {}
     encoders = dict(zip(dense_names(len(models)), models, strict=True))
+    dimension = 0
     for name in options.retrievers:
-        made: Retriever
         if is_dense(name):
             encoder = _encoder(encoders[name])
-            made = Dense(name, encoder, texts, collection.corpus, options.index, options.seed, progress)
+            retriever = Dense(name, encoder, texts, collection.corpus, options, progress, allowed)
+            dimension = max(dimension, retriever.dimension)
+            retrievers.append(retriever)
         else:
-            made = Lexical(texts, collection.corpus, options, progress)
-        lists[name] = made.search(options.top_k, progress)
-        retrievers.append(made)
-    facts: dict[str, Any] = {}
-    for retriever in retrievers:
-        facts |= retriever.facts
-    return Found(lists, retrievers, facts)
+            retrievers.append(Lexical(texts, collection.corpus, options, progress))
+    return Found(retrievers, allowed, dimension)
 
 
 def _encoder(model: Any) -> Any:
@@ -288,25 +315,8 @@ class Choice:
             block, candidates = block.only(enough), candidates.only(enough)
             codes, selected = codes[kept], selected[kept]
         self.kept += len(block.query_ids)
-        self.audit.add(
-            block.query_ids,
-            block.positives,
-            block.positive_scores,
-            candidates,
-            codes,
-            selected,
-            self.collection.corpus.ids,
-        )
-        return mined.to_batch(
-            block.query_ids,
-            self._corpus_ids,
-            block.positives,
-            block.positive_scores,
-            candidates,
-            codes,
-            selected,
-            codes == CODE[JUDGED],
-        )
+        self.audit.add(block, codes, selected, self.collection.corpus.ids)
+        return mined.to_batch(block, self._corpus_ids, codes, selected)
 
 
 def _numbered(collection: Collection, column: str) -> Ints:
@@ -316,9 +326,9 @@ def _numbered(collection: Collection, column: str) -> Ints:
     return np.array([numbers.setdefault(v, len(numbers) + 1) if v else 0 for v in values], dtype=np.int64)
 
 
-def _blocks_again(path: Path, choice: Choice) -> Iterator[Block]:
+def _blocks_again(path: Path, choice: Choice, together: int) -> Iterator[Block]:
     wanted = {query.id for query in choice.queries}
-    for block in mined.read_blocks(path, choice.corpus_ids, BLOCK):
+    for block in mined.read_blocks(path, choice.corpus_ids, together):
         foreign = [identifier for identifier in block.query_ids if identifier not in wanted]
         if foreign:
             raise EmbedtrainError(

@@ -4,7 +4,7 @@ Besides the columns below there are three for each retriever, by its name: NAME_
 candidate (null: it did not score it; it is not in its list), and NAME_positive_scores, one a positive.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +16,9 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from embedtrain.artifacts import require_kind
-from embedtrain.candidates import Candidates, Ints, Ragged
+from embedtrain.candidates import Block, Candidates, Ints, Ragged
 from embedtrain.errors import EmbedtrainError
-from embedtrain.negatives import JUDGED, REASONS, Codes
+from embedtrain.negatives import CODE, JUDGED, REASONS, Codes
 from embedtrain.sampling import RANDOM
 
 _ROW = [
@@ -122,17 +122,9 @@ def to_table(rows: Iterable[MinedRow], kind: Kind) -> pa.Table:
     return pa.table({name: [row.column(name) for row in rows] for name in columns.names}, schema=columns)
 
 
-def to_batch(
-    query_ids: Sequence[str],
-    corpus_ids: pa.Array,
-    positives: Ragged,
-    positive_scores: dict[str, NDArray[np.float32]],
-    candidates: Candidates,
-    codes: Codes,
-    selected: NDArray[np.bool_],
-    judged: NDArray[np.bool_],
-) -> pa.Table:
-    """Flat arrays over the queries of a block as rows of a mined artifact; ids are taken from `corpus_ids`."""
+def to_batch(block: Block, corpus_ids: pa.Array, codes: Codes, selected: NDArray[np.bool_]) -> pa.Table:
+    """A block with what became of its candidates as rows of a mined artifact; ids are taken from `corpus_ids`."""
+    positives, candidates = block.positives, block.candidates
 
     def lists(part: Ragged, values: pa.Array) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(part.offsets.astype(np.int32)), values)
@@ -141,11 +133,11 @@ def to_batch(
         return pa.array(values, mask=~there)
 
     columns = {
-        "query_id": pa.array(query_ids, pa.string()),
+        "query_id": pa.array(block.query_ids, pa.string()),
         "positive_ids": lists(positives, corpus_ids.take(pa.array(positives.values))),
         "candidate_ids": lists(candidates, corpus_ids.take(pa.array(candidates.values))),
         "candidate_ranks": lists(candidates, some(candidates.rank, candidates.rank > 0)),
-        "candidate_retrievers": lists(candidates, _retrievers(candidates, judged)),
+        "candidate_retrievers": lists(candidates, _retrievers(candidates, codes == CODE[JUDGED])),
         "selected": lists(candidates, pa.array(selected)),
         "reason": lists(candidates, pa.array(REASONS, pa.string()).take(pa.array(codes))),
     }
@@ -153,24 +145,16 @@ def to_batch(
         ranks = candidates.ranks[name]
         columns[f"{name}_scores"] = lists(candidates, some(scores, ~np.isnan(scores)))
         columns[f"{name}_ranks"] = lists(candidates, some(ranks, ranks > 0))
-        own = positive_scores[name]
+        own = block.positive_scores[name]
         columns[f"{name}{_POSITIVE_SCORES}"] = lists(positives, some(own, ~np.isnan(own)))
     return pa.table(columns, schema=schema("mined", candidates.scores))
 
 
 def _retrievers(candidates: Candidates, judged: NDArray[np.bool_]) -> pa.Array:
     """Who found each candidate: names joined by a plus; where nobody did, whether it was judged or drawn."""
-    found = np.zeros(len(candidates.values), dtype=np.int64)
-    for bit, name in enumerate(candidates.ranks):
-        found |= candidates.found_by(name).astype(np.int64) << bit
-    names = list(candidates.ranks)
-    known, place = np.unique(np.where(found > 0, found, np.where(judged, -1, -2)), return_inverse=True)
-    words = [
-        {-1: JUDGED_ONLY, -2: RANDOM}.get(int(mask))
-        or "+".join(name for bit, name in enumerate(names) if mask >> bit & 1)
-        for mask in known
-    ]
-    return pa.array(words, pa.string()).take(pa.array(place))
+    names, found = candidates.finders()
+    words = pa.array([JUDGED_ONLY, RANDOM, *names[1:]], pa.string())
+    return words.take(pa.array(np.where(found > 0, found + 1, np.where(judged, 0, 1))))
 
 
 def _open(path: Path) -> tuple[Kind, list[str], pa.parquet.ParquetFile]:
@@ -242,26 +226,6 @@ def _check(row: MinedRow, path: Path) -> None:
             raise EmbedtrainError(
                 f"{path}: the lists of query {row.query_id} differ in length ({shown}); make it again"
             )
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some rows of a mined artifact as flat arrays, to choose from again."""
-
-    query_ids: list[str]
-    positives: Ragged
-    positive_scores: dict[str, NDArray[np.float32]]
-    candidates: Candidates
-
-    def only(self, queries: NDArray[np.bool_]) -> "Block":
-        """The rows of some queries."""
-        kept = queries[self.positives.owners]
-        return Block(
-            [identifier for identifier, wanted in zip(self.query_ids, queries, strict=True) if wanted],
-            self.positives.only(queries),
-            {name: scores[kept] for name, scores in self.positive_scores.items()},
-            self.candidates.only(queries),
-        )
 
 
 def read_blocks(path: Path, corpus_ids: pa.Array, size: int) -> Iterator[Block]:

@@ -10,15 +10,12 @@ from embedtrain import approximate, search
 from embedtrain.bm25 import BM25
 from embedtrain.candidates import Ints
 from embedtrain.collection import Texts
-from embedtrain.config import LexicalOptions
+from embedtrain.config import DENSE, LEXICAL, LexicalOptions, MineOptions
 from embedtrain.console import Progress
-from embedtrain.search import Hits
+from embedtrain.hits import Hits
 
 if TYPE_CHECKING:  # torch is loaded where a model is asked for
     from embedtrain.encoder import Encoder
-
-LEXICAL = "bm25"
-DENSE = "dense"
 
 
 class Retriever(Protocol):
@@ -27,8 +24,8 @@ class Retriever(Protocol):
     name: str
     facts: dict[str, Any]
 
-    def search(self, k: int, progress: Progress) -> Hits:
-        """The k best documents of every query."""
+    def search(self, rows: slice, k: int, progress: Progress) -> Hits:
+        """The k best documents of some of the queries."""
         ...
 
     def score(self, queries: Ints, documents: Ints) -> NDArray[np.float32]:
@@ -42,18 +39,21 @@ class Lexical:
     def __init__(self, queries: Sequence[str], corpus: Texts, options: LexicalOptions, progress: Progress) -> None:
         self.name = LEXICAL
         self._queries = queries
-        self._index = BM25(corpus.texts(), corpus.ids, options, progress)
+        self._index = BM25(corpus, corpus.ids, options, progress)
         self.facts: dict[str, Any] = {
             "language": str(self._index.language),
             "documents_without_tokens": self._index.without_tokens,
+            "queries_without_tokens": 0,
+            "queries_without_lexical_match": 0,
         }
 
-    def search(self, k: int, progress: Progress) -> Hits:
-        """The k best documents of every query; those that share no token with it are none."""
-        hits = self._index.search(self._queries, k, progress)
-        with_tokens = [bool(self._index.tokenize(text)) for text in self._queries]
-        self.facts["queries_without_tokens"] = with_tokens.count(False)
-        self.facts["queries_without_lexical_match"] = sum(
+    def search(self, rows: slice, k: int, progress: Progress) -> Hits:
+        """The k best documents of some of the queries; those that share no token with one are none."""
+        queries = self._queries[rows]
+        hits = self._index.search(queries, k, progress)
+        with_tokens = [bool(self._index.tokenize(text)) for text in queries]
+        self.facts["queries_without_tokens"] += with_tokens.count(False)
+        self.facts["queries_without_lexical_match"] += sum(
             tokens and not len(found) for tokens, found in zip(with_tokens, hits.positions, strict=True)
         )
         return hits
@@ -79,51 +79,38 @@ class Dense:
         encoder: "Encoder",
         queries: Sequence[str],
         corpus: Texts,
-        index: str,
-        seed: int,
+        options: MineOptions,
         progress: Progress,
+        allowed: int | None = None,
     ) -> None:
+        """`allowed`: bytes of memory for the search."""
         self.name = name
-        self._ids = corpus.ids
-        self._index, self._seed = index, seed
         self._similarity = encoder.similarity
         self._queries = encoder.encode(queries, "query", progress)
-        self._documents = encoder.encode(corpus.texts(), "document", progress)
-        self.facts: dict[str, Any] = {
-            ("model" if name == DENSE else f"model_{name}"): {
-                "name": encoder.source.name,
-                "similarity": encoder.similarity,
-                "prompts": dict(encoder.prompts),
-            }
-        }
-
-    def search(self, k: int, progress: Progress) -> Hits:
-        """The k nearest documents of every query, as far as the index finds them."""
-        hits, facts = approximate.dense(
-            self._index,
+        self._documents = encoder.encode(corpus, "document", progress)
+        self.dimension = int(self._queries.shape[1])
+        self._index, facts = approximate.open_index(
+            options.index,
             self._queries,
             self._documents,
-            self._ids,
-            k,
+            corpus.ids,
+            options.top_k,
             similarity=self._similarity,
-            seed=self._seed,
+            allowed=allowed,
+            seed=options.seed,
             progress=progress,
         )
-        self.facts |= (
-            facts if self.name == DENSE else {f"{key}_{self.name}": value for key, value in facts.items()}
-        )
-        return hits
+        facts["model"] = {
+            "name": encoder.source.name,
+            "similarity": encoder.similarity,
+            "prompts": dict(encoder.prompts),
+        }
+        self.facts = facts if name == DENSE else {f"{key}_{name}": value for key, value in facts.items()}
+
+    def search(self, rows: slice, k: int, progress: Progress) -> Hits:
+        """The k nearest documents of some of the queries, as far as the index finds them."""
+        return self._index.search(self._queries[rows], k, progress)
 
     def score(self, queries: Ints, documents: Ints) -> NDArray[np.float32]:
         """Cosine or dot product."""
         return search.pair_scores(self._queries, self._documents, queries, documents, similarity=self._similarity)
-
-
-def dense_names(count: int) -> list[str]:
-    """Names of `count` dense retrievers: dense, dense2, dense3."""
-    return [DENSE if number == 1 else f"{DENSE}{number}" for number in range(1, count + 1)]
-
-
-def is_dense(name: str) -> bool:
-    """Whether a retriever's name is that of a dense one."""
-    return name.startswith(DENSE)

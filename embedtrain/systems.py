@@ -15,8 +15,9 @@ from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError, first_three
+from embedtrain.hits import Hits, Ties, fuse
 from embedtrain.models import ModelSource, find_model
-from embedtrain.search import Hits, Ties, dense, fuse
+from embedtrain.search import dense
 
 if TYPE_CHECKING:  # torch is loaded where a model is asked for: BM25 and run files do without those seconds
     from embedtrain.encoder import Encoder
@@ -128,12 +129,11 @@ def retrieved(
     sources = [find_model(name) for name in models]
     teacher = _teacher(rerank) if rerank else None
     corpus, k = collection.corpus, options.top_k
-    texts = corpus.texts() if sources or options.bm25 else []
     systems: list[System] = []
     lexical = None
     if options.bm25 or options.hybrid:
         # One document more than asked for: the query itself may be among them.
-        index = BM25(texts, corpus.ids, options, progress)
+        index = BM25(corpus, corpus.ids, options, progress)
         found = index.search(questions.texts, k + 1, progress)
         lexical = _system(names("BM25"), found, corpus.ids, questions, k, language=str(index.language))
         if index.language.why:
@@ -142,10 +142,10 @@ def retrieved(
         systems.append(lexical)
     for number, source in enumerate(sources):
         name = names(BASE if number == 0 else source.name)
-        systems.append(_of_model(name, source, collection, texts, questions, k, progress))
+        systems.append(_of_model(name, source, collection, corpus, questions, k, progress))
     if lexical and options.hybrid:
         dense_system = systems[-1]
-        fused = fuse([lexical.hits, dense_system.hits], corpus.ids, k)
+        fused = fuse([lexical.hits, dense_system.hits], Ties(corpus.ids), k)
         about = {
             "fused": f"BM25 and {dense_system.name}, reciprocal ranks",
             "language": lexical.about["language"],
@@ -202,7 +202,7 @@ def _reranked(
     """The first `depth` candidates in the teacher's order, and in the fusion of that order with their own."""
     judged = _teacher_order(teacher, first.hits, collection, questions, depth, progress)
     top = Hits([found[:depth] for found in first.hits.positions], [part[:depth] for part in first.hits.scores])
-    mixed = fuse([top, judged], first.ids, depth)
+    mixed = fuse([top, judged], Ties(first.ids), depth)
     about = {"teacher": teacher.source.name, "candidates": first.name, "depth": depth}
     return [
         _system(names(name), _on_top(head, first.hits), first.ids, questions, None, **about)

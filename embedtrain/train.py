@@ -146,7 +146,7 @@ class _Dev:
     def __call__(self) -> float:
         corpus, questions = self._collection.corpus, self._questions
         queries = self._encoder.encode(questions.texts, "query", stored=False)
-        documents = self._encoder.encode(corpus.texts(), "document", self._progress, stored=False)
+        documents = self._encoder.encode(corpus, "document", self._progress, stored=False)
         found = search.dense(queries, documents, corpus.ids, 11, similarity=self._encoder.similarity)
         hits, _ = without_self(found, questions, corpus.ids, 10)
         return float(np.mean(score_run(hits, corpus.ids, questions.qrels, DEV_MEASURE)))

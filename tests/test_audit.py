@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from embedtrain.audit import Audit, in_words
-from embedtrain.candidates import Candidates, Ragged
+from embedtrain.candidates import Block, Candidates, Ragged
 from embedtrain.negatives import CODE
 
 IDS = [f"d{number}" for number in range(10)]
@@ -34,10 +34,12 @@ def block() -> dict:
     )
     reasons = ["known positive", "selected", "selected", "selected", "above max ratio", "selected"]
     return {
-        "query_ids": ["q", "r"],
-        "positives": Ragged.of([[0, 1], [5]]),
-        "positive_scores": {"bm25": F([9, 2, 4]), "dense": F([0.8, 0.5, 0.5])},
-        "candidates": candidates,
+        "block": Block(
+            ["q", "r"],
+            Ragged.of([[0, 1], [5]]),
+            {"bm25": F([9, 2, 4]), "dense": F([0.8, 0.5, 0.5])},
+            candidates,
+        ),
         "codes": np.array([CODE[reason] for reason in reasons], dtype=np.uint8),
         "selected": np.array([False, True, True, True, False, True]),
         "ids": IDS,
@@ -101,7 +103,7 @@ def test_the_most_suspicious_come_first_whatever_the_blocks() -> None:
     }
     assert (second["negative"], third["negative"]) == ("d7", "d3")
     closer = block()
-    closer["candidates"].scores["dense"][5] = 0.499
+    closer["block"].candidates.scores["dense"][5] = 0.499
     audit.add(**closer)
     assert [suspect["negative"] for suspect in audit.numbers()["most_suspicious"]][:3] == ["d7", "d2", "d2"]
     for _ in range(9):
@@ -111,7 +113,8 @@ def test_the_most_suspicious_come_first_whatever_the_blocks() -> None:
 
 def test_bm25_alone_measures_hardness_and_suspects_nothing() -> None:
     only = block()
-    del only["candidates"].scores["dense"], only["candidates"].ranks["dense"], only["positive_scores"]["dense"]
+    candidates = only["block"].candidates
+    del candidates.scores["dense"], candidates.ranks["dense"], only["block"].positive_scores["dense"]
     audit = Audit(["bm25"], [], wanted=1)
     audit.add(**only)
     numbers = audit.numbers()

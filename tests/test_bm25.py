@@ -20,7 +20,7 @@ from embedtrain import bm25
 from embedtrain.bm25 import BM25
 from embedtrain.collection import Collection
 from embedtrain.config import LexicalOptions
-from embedtrain.search import Hits
+from embedtrain.hits import Hits
 
 
 def names(count: int) -> list[str]:
@@ -292,7 +292,7 @@ def test_scifact() -> None:
     collection = Collection(SCIFACT)
     qrels = collection.qrels("test")
     texts = [collection.queries.by_id(query) for query in qrels]
-    hits = BM25(collection.corpus.texts(), collection.corpus.ids, LexicalOptions()).search(texts, 100)
+    hits = BM25(list(collection.corpus), collection.corpus.ids, LexicalOptions()).search(texts, 100)
     run = {
         query: {collection.corpus.ids[p]: float(s) for p, s in zip(positions, scores, strict=True)}
         for query, positions, scores in zip(qrels, hits.positions, hits.scores, strict=True)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedtrain.candidates import Candidates, Ragged, extended, isin, joined
-from embedtrain.search import Hits, fuse
+from embedtrain.hits import Hits, Ties, fuse
 
 IDS = ["d0", "d1", "d2", "d3", "d4"]
 
@@ -27,7 +27,7 @@ def rows(found: Candidates) -> list[list[int]]:
 
 def test_union_of_two_lists() -> None:
     lexical, dense = hits([(1, 9.0), (0, 3.0)], []), hits([(3, 0.9), (1, 0.5)], [(2, 0.25)])
-    found = joined({"bm25": lexical, "dense": dense}, IDS, 10)
+    found = joined({"bm25": lexical, "dense": dense}, Ties(IDS), 10)
     # d1: 1/61 + 1/62; then d3 (1/61), then d0 (1/62).
     assert rows(found) == [[1, 3, 0], [2]]
     assert found.rank.tolist() == [1, 2, 3, 1]
@@ -40,13 +40,13 @@ def test_union_of_two_lists() -> None:
 
 
 def test_one_list_is_its_own_order() -> None:
-    found = joined({"dense": hits([(3, 0.9), (1, 0.5)], [], [(4, 0.1)])}, IDS, 10)
+    found = joined({"dense": hits([(3, 0.9), (1, 0.5)], [], [(4, 0.1)])}, Ties(IDS), 10)
     assert rows(found) == [[3, 1], [], [4]]
     assert found.rank.tolist() == found.ranks["dense"].tolist() == [1, 2, 1]
 
 
 def test_what_comes_behind() -> None:
-    found = joined({"dense": hits([(3, 0.9)], [(1, 0.5)], [])}, IDS, 10)
+    found = joined({"dense": hits([(3, 0.9)], [(1, 0.5)], [])}, Ties(IDS), 10)
     more = extended(found, Ragged.of([[3, 2, 2], [], [0, 4]]))
     assert rows(more) == [[3, 2], [1], [0, 4]]
     assert more.rank.tolist() == [1, 0, 1, 0, 0]
@@ -61,7 +61,7 @@ def test_isin_looks_at_the_same_query_only() -> None:
 
 
 def test_only_some_queries() -> None:
-    found = joined({"dense": hits([(3, 0.9)], [(1, 0.5), (2, 0.25)], [(0, 1.0)])}, IDS, 10)
+    found = joined({"dense": hits([(3, 0.9)], [(1, 0.5), (2, 0.25)], [(0, 1.0)])}, Ties(IDS), 10)
     part = found.only(np.array([False, True, True]))
     assert rows(part) == [[1, 2], [0]]
     assert part.scores["dense"].tolist() == [0.5, 0.25, 1.0]
@@ -78,8 +78,8 @@ def test_joined_is_fusion_and_loses_nothing(queries: list[tuple[list[int], list[
         name: hits(*[[(position, 1.0 - place / 10) for place, position in enumerate(row)] for row in part])
         for name, part in zip("abc", zip(*queries, strict=True), strict=True)
     }
-    found = joined(lists, IDS, 15)
-    assert rows(found) == [part.tolist() for part in fuse(list(lists.values()), IDS, 15).positions]
+    found = joined(lists, Ties(IDS), 15)
+    assert rows(found) == [part.tolist() for part in fuse(list(lists.values()), Ties(IDS), 15).positions]
     for name, given_list in zip("abc", zip(*queries, strict=True), strict=True):
         for query, wanted in enumerate(given_list):
             own = slice(int(found.offsets[query]), int(found.offsets[query + 1]))

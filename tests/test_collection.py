@@ -58,8 +58,8 @@ def test_p58_titles_that_are_missing_empty_or_null(tmp_path: Path) -> None:
     ]
     folder = make(tmp_path / "c", "".join(json.dumps(row) + "\n" for row in rows), QUERIES)
     corpus = Collection(folder).corpus
-    assert corpus.texts() == ["b", "b", "b", "t b", "t"]
-    assert corpus.texts([4, 3]) == ["t", "t b"]
+    assert list(corpus) == ["b", "b", "b", "t b", "t"]
+    assert corpus[4:2:-1] == ["t", "t b"]
     assert (corpus.title(3), corpus.body(3), corpus.title(0)) == ("t", "b", "")
     assert join_title("", "") == ""
 
@@ -148,7 +148,7 @@ def test_parquet_and_jsonl_are_the_same_collection(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(qrels), folder / "qrels" / "test.parquet")
     packed = Collection(folder)
     assert packed.corpus.ids == plain.corpus.ids
-    assert packed.corpus.texts() == plain.corpus.texts()
+    assert list(packed.corpus) == list(plain.corpus)
     assert packed.qrels("test") == plain.qrels("test")
 
 

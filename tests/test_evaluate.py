@@ -21,10 +21,10 @@ from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.encoder import Encoder
 from embedtrain.evaluate import measure_all, verdict_sentences
+from embedtrain.hits import Hits
 from embedtrain.metrics import parse
 from embedtrain.models import find_model
 from embedtrain.reranker import Reranker
-from embedtrain.search import Hits
 from embedtrain.systems import Questions, System
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -155,7 +155,7 @@ def test_vectors_are_those_of_plain_sentence_transformers(done: Done, tiny: Path
     plain = SentenceTransformer(str(source.path), device="cpu", local_files_only=True)
     collection = Collection(tiny)
     asked = Questions.of(collection, "test", None)
-    texts = collection.corpus.texts()
+    texts = list(collection.corpus)
     queries = plain.encode_query(asked.texts, convert_to_numpy=True)
     documents = plain.encode_document(texts, convert_to_numpy=True)
     if name == "prompted":

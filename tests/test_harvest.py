@@ -403,7 +403,7 @@ def test_scifact_from_the_command_line(run_cli: RunCli, tmp_path: Path) -> None:
     assert collection.splits == ["dev", "test", "train"]
     source = Collection(SCIFACT)
     assert collection.corpus.ids == source.corpus.ids
-    assert collection.corpus.texts() == source.corpus.texts()
+    assert list(collection.corpus) == list(source.corpus)
     assert collection.qrels("test") == source.qrels("test")
     assert {**collection.qrels("train"), **collection.qrels("dev")} == source.qrels("train")
     again = run_cli("harvest", SCIFACT, "--out", "c", "--split", "dev=0.2")

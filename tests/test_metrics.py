@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from embedtrain import metrics
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.search import Ties
+from embedtrain.hits import Ties
 
 NAMES = ("nDCG", "MAP", "RR", "Recall", "P")
 LOG = math.log2

@@ -17,7 +17,7 @@ from conftest import RunCli, write_collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedtrain import mine, mined
+from embedtrain import memory, mine, mined
 from embedtrain.artifacts import Claim, Input
 from embedtrain.collection import Collection
 from embedtrain.config import MineOptions
@@ -64,8 +64,8 @@ def run(
     mine.check(options)
     queries, dropped = mine.read_queries(source, options.split, options.limit)
     choice = mine.Choice(source, queries, options)
-    found = mine.retrieve(source, queries, options, [encoder] if encoder else [], silent)
-    rows = [row for block in found.blocks(choice) for row in mined.from_batch(choice.table(block))]
+    found = mine.retrieve(source, queries, options, [encoder] if encoder else [], silent, 10**9)
+    rows = [row for block in found.blocks(choice, silent) for row in mined.from_batch(choice.table(block))]
     summary = {**choice.audit.numbers(), **found.facts, "notes": mine.notes(choice, found.facts)}
     return rows, summary, dropped
 
@@ -339,8 +339,8 @@ def test_several_models_are_retrievers_of_their_own(tmp_path: Path) -> None:
     options = MineOptions(retrievers=("dense", "dense2"), top_k=2, negatives=1, language="none", near_duplicate=0)
     queries, _ = mine.read_queries(source, "train", None)
     choice = mine.Choice(source, queries, options)
-    found = mine.retrieve(source, queries, options, [one, two], silent)
-    (block,) = found.blocks(choice)
+    found = mine.retrieve(source, queries, options, [one, two], silent, 10**9)
+    (block,) = found.blocks(choice, silent)
     (row,) = mined.from_batch(choice.table(block))
     assert row.positive_scores == {"dense": pytest.approx([0.9]), "dense2": pytest.approx([1.0])}
     # The second goes by cosine, where all of these are 1: ties by id.
@@ -444,12 +444,17 @@ def test_an_artifact_without_rows_is_not_written(tmp_path: Path) -> None:
 
 
 def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = {f"d{number}": f"word{number % 7} sun" for number in range(30)}
+    corpus = {f"d{number}": f"word{number % 7} sun {number}" for number in range(30)}
     queries = {f"q{number}": f"word{number} sun" for number in range(7)}
     source = collection(tmp_path / "c", corpus, queries, {q: [f"d{n}"] for n, q in enumerate(queries)})
-    whole = run(source, sampling="random", mix="bm25=3,random=1")
-    monkeypatch.setattr(mine, "BLOCK", 2)
-    assert run(source, sampling="random", mix="bm25=3,random=1") == whole
+    vectors = np.random.default_rng(0).normal(size=(37, 5))
+    encoder = Fake(dict(zip([*corpus.values(), *queries.values()], vectors.tolist(), strict=True)))
+    both = {"retrievers": ("bm25", "dense"), "sampling": "random", "mix": "bm25=3,random=1"}
+    whole = run(source, encoder, **both)
+    for together, searched in ((2, 5), (1, 1), (3, 3)):
+        monkeypatch.setattr(memory, "CHOSEN", together)
+        monkeypatch.setattr(memory, "SEARCHED", searched)
+        assert run(source, encoder, **both) == whole
 
 
 # --- properties -----------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import pytest
 
 from embedtrain.candidates import Candidates, Ragged, joined
 from embedtrain.errors import UsageError
+from embedtrain.hits import Hits, Ties
 from embedtrain.negatives import CODE, ELIGIBLE, JUDGED, KNOWN_POSITIVE, REASONS, SELECTED, Labels
 from embedtrain.sampling import SAMPLERS, draw, generator, parse_mix, select, softmax, stratified, top, uniform
-from embedtrain.search import Hits
 
 RNG = np.random.default_rng
 
@@ -32,7 +32,7 @@ def found(**lists: list[list[tuple[int, float]]]) -> Candidates:
         )
         for name, rows in lists.items()
     }
-    return joined(hits, [f"d{number}" for number in range(100)], 1000)
+    return joined(hits, Ties([f"d{number}" for number in range(100)]), 1000)
 
 
 def chosen(

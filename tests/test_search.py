@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from embedtrain.errors import EmbedtrainError
-from embedtrain.search import Hits, Ties, dense, fuse, pair_scores
+from embedtrain.hits import Hits, Ties, fuse
+from embedtrain.search import dense, pair_scores
 
 BLOCKS = [(1, 1), (1, 2), (2, 3), (3, 4), (256, 16_384)]
 
@@ -281,14 +282,14 @@ def run(*lists: list[int]) -> Hits:
 
 def test_fusion_by_hand() -> None:
     # a: 1/61 + 1/62, b: 1/62 + 1/61 (a tie: id order), c: 1/63, d: 1/63 (a tie), e: 1/64.
-    hits = fuse([run([0, 1, 2, 4]), run([1, 0, 3])], ["a", "b", "d", "c", "e"], 10)
+    hits = fuse([run([0, 1, 2, 4]), run([1, 0, 3])], Ties(["a", "b", "d", "c", "e"]), 10)
     assert lists(hits) == [[0, 1, 3, 2, 4]]
     assert hits.scores[0].tolist() == pytest.approx([1 / 61 + 1 / 62] * 2 + [1 / 63] * 2 + [1 / 64])
-    assert lists(fuse([run([0, 1, 2, 4]), run([1, 0, 3])], ["a", "b", "d", "c", "e"], 3)) == [[0, 1, 3]]
+    assert lists(fuse([run([0, 1, 2, 4]), run([1, 0, 3])], Ties(["a", "b", "d", "c", "e"]), 3)) == [[0, 1, 3]]
 
 
 def test_fusion_constant_and_empty_lists() -> None:
-    hits = fuse([run([2], []), run([], [])], names(3), 5, constant=1)
+    hits = fuse([run([2], []), run([], [])], Ties(names(3)), 5, constant=1)
     assert lists(hits) == [[2], []]
     assert hits.scores[0].tolist() == [0.5]
 
@@ -298,9 +299,9 @@ def test_fusion_is_the_obvious_sum(rankings: list[list[int]]) -> None:
     ids = names(8)
     sums = {d: np.float32(sum(1 / (61 + r.index(d)) for r in rankings if d in r)) for r in rankings for d in r}
     expected = sorted(sums, key=lambda document: (-sums[document], ids[document]))
-    assert lists(fuse([run(ranking) for ranking in rankings], ids, 100)) == [expected]
+    assert lists(fuse([run(ranking) for ranking in rankings], Ties(ids), 100)) == [expected]
 
 
 def test_runs_of_different_lengths_are_refused() -> None:
     with pytest.raises(EmbedtrainError, match="different numbers of queries"):
-        fuse([run([0]), run([0], [1])], names(2), 1)
+        fuse([run([0]), run([0], [1])], Ties(names(2)), 1)

@@ -19,7 +19,7 @@ from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import silent
 from embedtrain.errors import EmbedtrainError
-from embedtrain.search import Hits
+from embedtrain.hits import Hits
 from embedtrain.systems import Names, Questions, System, file_name, from_file, retrieved, without_self
 
 

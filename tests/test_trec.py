@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from embedtrain import trec
 from embedtrain.errors import EmbedtrainError
-from embedtrain.search import Hits
+from embedtrain.hits import Hits
 
 
 def hits(*rows: list[tuple[int, float]]) -> Hits:

@@ -110,6 +110,10 @@ def mine(
         list[str] | None,
         typer.Option("--fail-if", help="End with exit code 3 when this holds, as suspicious>0.05."),
     ] = None,
+    memory: Annotated[
+        str,
+        typer.Option("--memory", help="Memory for search and choice, as 4GB [default: a quarter of the machine]."),
+    ] = "",
     limit: Limit = config.MineOptions.limit,
     seed: Seed = config.MineOptions.seed,
     force: Force = False,
@@ -160,33 +164,40 @@ def mine(
         models, found = [], _search_options(reselect)
     options = config.MineOptions(**found, **choice)
 
+    gates: list[Any] = []
+    read: list[Any] = []
+
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input
-        from embedtrain.gates import parse
+        from embedtrain.memory import allowed
         from embedtrain.models import find_model
 
+        dense = any(map(config.is_dense, options.retrievers))
+        allowed(memory)
         if fail_if:
-            from embedtrain.audit import GATES
-
-            dense = any(name != "bm25" for name in options.retrievers)
-            parse(fail_if, {name: what for name, what in GATES.items() if dense or name != "suspicious"})
+            gates.extend(_gates(fail_if, dense=dense))
         if reselect is not None:
             _, inputs = mined_inputs(reselect, collection, "mined")
         else:
             inputs = [Input.of("collection", collection or Path())]
-            wanted = models if any(name != "bm25" for name in options.retrievers) else []
-            inputs += [find_model(name).as_input() for name in wanted]
+            inputs += [find_model(name).as_input() for name in (models if dense else [])]
         return Claim(out, kind="mined", stage="mine", options=options, inputs=inputs, force=force)
 
-    read: list[Any] = []
-
     def work(claim: Any, progress: console.Progress) -> None:
+        from embedtrain.memory import allowed
         from embedtrain.mine import mine
 
-        read.append(mine(claim, options, _collection_path(claim), models, progress, again=reselect))
+        path = _collection_path(claim)
+        read.append(mine(claim, options, path, models, progress, again=reselect, allowed=allowed(memory)))
 
     claimed = run_stage(claim, work, as_json, quiet)
-    _audited(claimed, audit, fail_if or [], read, show=not (as_json or claimed.up_to_date))
+    show = not (as_json or claimed.up_to_date)
+    if audit or show:
+        _audited(claimed, audit, read, show=show)
+    if gates:
+        from embedtrain.gates import check
+
+        check(gates, claimed.record["summary"]["gates"])
 
 
 # The options of `mine` that decide what is found; the others decide what is chosen of it.
@@ -195,12 +206,13 @@ _SEARCH = ("split", "retrievers", "index", "top_k", "language", "bm25_backend", 
 
 def _retrievers(asked_for: list[str] | None, models: int) -> tuple[str, ...]:
     """The retrievers of a run: bm25, and a dense one for each model."""
-    names = dict.fromkeys(asked_for or ("bm25", "dense"))
-    unknown = set(names) - {"bm25", "dense"}
+    every = (config.LEXICAL, config.DENSE)
+    names = dict.fromkeys(asked_for or every)
+    unknown = set(names) - set(every)
     if unknown:
-        raise UsageError(f"--retriever {', '.join(sorted(unknown))}: bm25 and dense are the retrievers")
-    dense = ["dense", *(f"dense{number}" for number in range(2, models + 1))]
-    return tuple(one for name in names for one in (dense if name == "dense" else [name]))
+        raise UsageError(f"--retriever {', '.join(sorted(unknown))}: {' and '.join(every)} are the retrievers")
+    dense = config.dense_names(models)
+    return tuple(one for name in names for one in (dense if name == config.DENSE else [name]))
 
 
 def _search_options(mined: Path) -> dict[str, Any]:
@@ -216,19 +228,24 @@ def _collection_path(claim: Any) -> Path:
     return next(item.path for item in claim.inputs if item.role == "collection")
 
 
-def _audited(claim: Any, file: Path | None, conditions: list[str], read: list[Any], *, show: bool) -> None:
-    """Print the most suspicious negatives with their texts, keep the audit, and hold its values against gates."""
-    from embedtrain import gates
-    from embedtrain.audit import GATES, in_words, with_texts
+def _gates(conditions: list[str], *, dense: bool) -> list[Any]:
+    from embedtrain.audit import DENSE_GATES, GATES
+    from embedtrain.gates import parse
 
+    return parse(conditions, {name: what for name, what in GATES.items() if dense or name not in DENSE_GATES})
+
+
+def _audited(claim: Any, file: Path | None, read: list[Any], *, show: bool) -> None:
+    """Print the most suspicious negatives with their texts, and keep the audit."""
     summary = claim.record["summary"]
-    if file is not None or (show and summary["most_suspicious"]):
-        from embedtrain.collection import Collection
+    if file is None and not summary["most_suspicious"]:
+        return
+    from embedtrain.audit import in_words, with_texts
+    from embedtrain.collection import Collection
 
-        report = with_texts(summary, read[0] if read else Collection(_collection_path(claim)))
-        if show:
-            for line in in_words(report):
-                print(f"  {line}")
-        if file is not None:
-            console.write_json(file, report)
-    gates.check(gates.parse(conditions, GATES), summary["gates"])
+    report = with_texts(summary, read[0] if read else Collection(_collection_path(claim)))
+    if show:
+        for line in in_words(report):
+            print(f"  {line}")
+    if file is not None:
+        console.write_json(file, report)

@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--slow-rounds", type=int, default=3, help="rounds against rank-bm25 [default: 3]")
     arguments = parser.parse_args()
     collection = Collection(SCIFACT)
-    texts = collection.corpus.texts()
+    texts = collection.corpus
     questions = [collection.queries.by_id(query) for query in collection.queries.ids][: arguments.limit]
     ours = BM25(texts, collection.corpus.ids, OPTIONS)
     documents = [ours.tokenize(text) for text in texts]
