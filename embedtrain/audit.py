@@ -206,6 +206,12 @@ class Audit:
                 f"{left_out / opened:.0%} of the candidates that are no known positive score above {max_ratio:g} of "
                 "their positive: many are unlabelled positives, or the model does not tell them apart"
             )
+        missed, queries = self._counts["missed"], self._counts["queries"]
+        if missed > queries / 2:
+            notes.append(
+                f"{missed:,} of {queries:,} queries do not have their positive among their candidates: search deeper with "
+                "--top-k, try another retriever, or look whether the split's judgements belong to this corpus"
+            )
         if self._counts["short"]:
             notes.append(
                 f"queries with fewer than {self._wanted} negatives: {self._counts['short']:,}, without any: "

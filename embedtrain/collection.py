@@ -222,8 +222,9 @@ class Collection:
         self, name: str, seen: set[str], repeated: list[str], *, titles: bool
     ) -> Iterator[tuple[str, str, str]]:
         for path in table_files(self.path, name):
+            shown = str(path)
             for number, row in readers.rows(path):
-                where = f"{path} line {number}"
+                where = f"{shown} line {number}"
                 identifier = readers.as_id(readers.column(row, "_id", path, number), f"{where} column _id")
                 if identifier in seen:
                     repeated.append(identifier)

@@ -225,7 +225,7 @@ def retrieve(
             dimension = max(dimension, retriever.dimension)
             retrievers.append(retriever)
         else:
-            retrievers.append(Lexical(texts, collection.corpus, options, progress))
+            retrievers.append(Lexical(texts, collection.corpus, options, progress, allowed))
     return Found(retrievers, allowed, dimension)
 
 

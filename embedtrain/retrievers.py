@@ -36,10 +36,18 @@ class Retriever(Protocol):
 class Lexical:
     """BM25 over a corpus."""
 
-    def __init__(self, queries: Sequence[str], corpus: Texts, options: LexicalOptions, progress: Progress) -> None:
+    def __init__(
+        self,
+        queries: Sequence[str],
+        corpus: Texts,
+        options: LexicalOptions,
+        progress: Progress,
+        allowed: int | None = None,
+    ) -> None:
+        """`allowed`: bytes of memory for the index."""
         self.name = LEXICAL
         self._queries = queries
-        self._index = BM25(corpus, corpus.ids, options, progress)
+        self._index = BM25(corpus, corpus.ids, options, progress, allowed)
         self.facts: dict[str, Any] = {
             "language": str(self._index.language),
             "documents_without_tokens": self._index.without_tokens,

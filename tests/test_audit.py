@@ -88,6 +88,16 @@ def test_blocks_add_up() -> None:
     assert twice.numbers()["negatives_per_query"] == 2
 
 
+def test_positives_that_nobody_finds_are_said() -> None:
+    audit = Audit(["bm25", "dense"], ["dense"], wanted=3)
+    audit.add(**block())
+    assert not any("positive among their candidates" in note for note in audit.notes(None))  # one of two
+    lost = block()
+    lost["block"].candidates.values[0] = 8
+    audit.add(**lost)
+    assert any(note.startswith("3 of 4 queries do not have their positive") for note in audit.notes(None))
+
+
 def test_the_most_suspicious_come_first_whatever_the_blocks() -> None:
     audit = Audit(["bm25", "dense"], ["dense"], wanted=3)
     audit.add(**block())

@@ -20,6 +20,7 @@ from embedtrain import bm25
 from embedtrain.bm25 import BM25
 from embedtrain.collection import Collection
 from embedtrain.config import LexicalOptions
+from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
 
 
@@ -303,3 +304,14 @@ def test_scifact() -> None:
     assert len(values) == 300
     assert np.mean([value["ndcg_cut_10"] for value in values]) == pytest.approx(0.68, abs=0.01)
     assert np.mean([value["recall_100"] for value in values]) == pytest.approx(0.925, abs=0.01)
+
+
+def test_an_index_that_needs_more_memory_is_refused() -> None:
+    texts = ["one two three four five"] * 3000
+    ids = [f"d{number}" for number in range(3000)]
+    options = LexicalOptions(language="none")
+    with pytest.raises(
+        UsageError, match=r"index of 3,000 documents needs about 1 MB to be built, and 0 MB are allowed"
+    ):
+        BM25(texts, ids, options, allowed=400_000)
+    assert BM25(texts, ids, options, allowed=1_000_000).without_tokens == 0
