@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from embedtrain.console import Progress, silent
 from embedtrain.errors import EmbedtrainError
@@ -221,6 +221,13 @@ def _together(counts: NDArray[np.int64], most: int) -> list[slice]:
     return [*parts, slice(start, len(counts))] if len(counts) else []
 
 
+def _threads() -> int:
+    """How many threads a matrix product has here (OMP_NUM_THREADS and the like bound it)."""
+    return max(
+        (library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"), default=1
+    )
+
+
 class _Workers:
     """Does the same for several parts, side by side on as many threads as matrix products use here.
 
@@ -228,10 +235,9 @@ class _Workers:
     """
 
     def __init__(self, parts: int) -> None:
-        blas = ThreadpoolController().select(user_api="blas")
-        threads = max((library["num_threads"] for library in blas.info()), default=1)
-        self._pool = ThreadPoolExecutor(min(threads, parts)) if min(threads, parts) > 1 else None
-        self._limits = blas.limit(limits=1) if self._pool else None
+        count = min(parts, _threads()) if parts > 1 else 1
+        self._pool = ThreadPoolExecutor(count) if count > 1 else None
+        self._limits = threadpool_limits(limits=1, user_api="blas") if self._pool else None
 
     def __enter__(self) -> "_Workers":
         return self

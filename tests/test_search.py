@@ -6,6 +6,7 @@ Deliberate breaks that turn a test red: `Ties` counting places from the first id
 
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import faiss
 import numpy as np
@@ -14,7 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from threadpoolctl import threadpool_info
 
+from embedtrain import search
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits, Ties, fuse
 from embedtrain.search import dense, pair_scores
@@ -221,6 +224,29 @@ def test_k_hits_are_kept_whatever_the_number_of_blocks(step: int) -> None:
     documents = np.random.default_rng(5).normal(size=(10, 4)).astype(np.float32)
     hits = dense(documents[:1], documents, names(10), 2, block=(1, step))
     assert pairs(hits) == slow(documents[:1], documents, names(10), 2, "cosine")
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(7)
+    queries = generator.normal(size=(40, 9)).astype(np.float32)
+    documents = generator.integers(-2, 3, size=(500, 9)).astype(np.float32)  # many ties
+    alone = dense(queries, documents, names(500), 60, block=(7, 100))
+    before = threadpool_info()
+    started = []
+    monkeypatch.setattr(search, "_threads", lambda: 3)
+    monkeypatch.setattr(
+        search, "ThreadPoolExecutor", lambda count: started.append(count) or ThreadPoolExecutor(count)
+    )
+    assert pairs(dense(queries, documents, names(500), 60, block=(7, 100))) == pairs(alone)
+    assert started == [3]
+    assert threadpool_info() == before
+    with pytest.raises(KeyboardInterrupt):
+        dense(queries, documents, names(500), 60, block=(7, 100), progress=_interrupt)
+    assert threadpool_info() == before
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_zero_vectors_have_cosine_zero() -> None:
