@@ -10,19 +10,15 @@ Needs the package `datasets`, which `mine_hard_negatives` returns.
 
 import argparse
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from figures import Row, finish
+from figures import Row, beside, finish, in_process, measured
 
 DIMENSION = 384
 K = 100
@@ -132,31 +128,6 @@ def theirs(folder: Path, *, use_faiss: bool) -> Any:
     return work
 
 
-def run_side(side: str, folder: Path) -> None:
-    """One run in this process; prints seconds and megabytes as JSON."""
-    work = ours(folder) if side == "ours" else theirs(folder, use_faiss=side == "faiss")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"seconds": seconds, "rise": (peak - before) / 1024, "peak": peak / 1024}))
-
-
-def measured(side: str, folder: Path) -> dict[str, float]:
-    """One run in a fresh process."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--side", side, "--folder", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=dict(os.environ),
-    )
-    if done.returncode:
-        sys.exit(f"{side} failed: {done.stderr.strip().splitlines()[-1:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=20_000)
@@ -168,47 +139,46 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
-        run_side(arguments.side, arguments.folder)
+        side, folder = arguments.side, arguments.folder
+        work = ours(folder) if side == "ours" else theirs(folder, use_faiss=side == "faiss")
+        print(json.dumps(measured(work)))
         return 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, arguments.queries, arguments.documents)
         work = f"dense, {arguments.queries:,} queries x {arguments.documents:,} documents x {DIMENSION}, top {K}"
+
+        def run(side: str) -> dict[str, float]:
+            return in_process(__file__, "--side", side, "--folder", folder)
+
         if arguments.alone:
-            took = measured("ours", folder)
-            print(
-                f"{work}: {took['seconds']:.1f} s, memory rose by {took['rise']:,.0f} MB to {took['peak']:,.0f} MB"
-            )
+            took = run("ours")
+            rise, peak = took["rise"], took["peak"]
+            print(f"{work}: {took['seconds']:.1f} s, memory rose by {rise:,.0f} MB to {peak:,.0f} MB")
             return 0
         found: dict[str, list[dict[str, float]]] = {side: [] for side in ("ours", *SIDES)}
         for number in range(arguments.rounds):
             for side in list(found)[:: 1 if number % 2 == 0 else -1]:
-                found[side].append(measured(side, folder))
+                found[side].append(run(side))
 
-        def median(side: str, key: str) -> float:
-            return statistics.median(run[key] for run in found[side])
+    def every(side: str, key: str) -> list[float]:
+        return [run[key] for run in found[side]]
 
-        rows = [
-            Row(
-                work,
-                SIDES[side],
-                arguments.queries / median("ours", "seconds"),
-                arguments.queries / median(side, "seconds"),
-                "queries/s",
-                statistics.median(
-                    other["seconds"] / own["seconds"]
-                    for own, other in zip(found["ours"], found[side], strict=True)
-                ),
-                2.0,
-                arguments.rounds,
-            )
-            for side in SIDES
-        ]
-        memory = [median(side, "rise") for side in ("ours", "default")]
-        rows.append(
-            Row(f"{work}: memory", SIDES["default"], *memory, "MB", memory[1] / memory[0], 5.0, arguments.rounds)
+    rows = [
+        beside(
+            work,
+            against,
+            every("ours", "seconds"),
+            every(side, "seconds"),
+            amount=arguments.queries,
+            unit="queries/s",
+            least=2.0,
         )
-        return finish(rows, arguments.json, "numpy", "torch", "sentence-transformers", "faiss-cpu")
+        for side, against in SIDES.items()
+    ]
+    own, other = statistics.median(every("ours", "rise")), statistics.median(every("default", "rise"))
+    rows.append(Row(f"{work}: memory", SIDES["default"], own, other, "MB", other / own, 5.0, arguments.rounds))
+    return finish(rows, arguments.json, "numpy", "torch", "sentence-transformers", "faiss-cpu")
 
 
 if __name__ == "__main__":

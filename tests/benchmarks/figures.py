@@ -7,12 +7,16 @@ as peak memory) and ends with `sys.exit(finish(rows, as_json))`.
 import json
 import os
 import platform
+import resource
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,47 @@ def compare(
             for _ in range(count):
                 side()
             times[side].append((time.perf_counter() - start) / count)
-    ratios = [theirs / own for own, theirs in zip(times[ours], times[other], strict=True)]
-    own, theirs = (amount / statistics.median(times[side]) for side in (ours, other))
-    return Row(work, against, own, theirs, unit, statistics.median(ratios), least, rounds)
+    return beside(work, against, times[ours], times[other], amount=amount, unit=unit, least=least)
+
+
+def in_process(*command: object, **environment: str) -> dict[str, Any]:
+    """Run a Python script in a process of its own; what it printed last, as JSON."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def measured(work: Callable[[], object]) -> dict[str, float]:
+    """Seconds of some work in this process, and how far its peak memory rose meanwhile, and to what, in MB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"seconds": seconds, "rise": (peak - before) / 1024, "peak": peak / 1024}
+
+
+def beside(
+    work: str,
+    against: str,
+    ours: Sequence[float],
+    other: Sequence[float],
+    *,
+    amount: int,
+    unit: str,
+    least: float,
+) -> Row:
+    """A row from the seconds both sides took in the same rounds for `amount` units."""
+    ratio = statistics.median(theirs / own for own, theirs in zip(ours, other, strict=True))
+    speeds = (amount / statistics.median(ours), amount / statistics.median(other))
+    return Row(work, against, *speeds, unit, ratio, least, len(ours))
 
 
 def machine(*packages: str) -> dict[str, str | int | float]:
