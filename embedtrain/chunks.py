@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def by_length(lengths: Sequence[int] | np.ndarray, budget: int, most: int = 256) -> list[np.ndarray]:
@@ -16,7 +17,39 @@ def by_length(lengths: Sequence[int] | np.ndarray, budget: int, most: int = 256)
     chunks: list[np.ndarray] = []
     start = 0
     while start < len(order):
-        size = max(1, min(most, budget // max(1, int(lengths[order[start]]))))
+        size = items_of(int(lengths[order[start]]), budget, most)
         chunks.append(order[start : start + size])
         start += size
+    return chunks
+
+
+def items_of(length: int, budget: int, most: int = 256) -> int:
+    """How many items of a length make a full chunk; 1 at least."""
+    return max(1, min(most, budget // max(1, length)))
+
+
+def padded(lengths: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    """The length to which each item is padded, which depends on its own length alone. (n,)
+
+    At least one more than it has, up to a multiple of 8 (beyond 512 of a 32nd or less of the length), so that
+    all items of one padded length do have padding; never beyond `limit`, where items that were cut have none.
+    """
+    lengths = np.minimum(lengths, limit)
+    step = 1 << np.maximum(3, np.ceil(np.log2(lengths + 1)).astype(np.int64) - 6)
+    return np.minimum((lengths + step) // step * step, limit)
+
+
+def by_shape(lengths: NDArray[np.int64], limit: int, budget: int, most: int = 256) -> list[NDArray[np.int64]]:
+    """Cut items into chunks of positions that are padded alike, longest first; all of a chunk are full, or none.
+
+    What a model computes for an item can then be a function of that item: neither the width of its padding nor
+    whether the chunk needs a mask depends on what stands beside it.
+    """
+    lengths = np.minimum(np.asarray(lengths, dtype=np.int64), limit)
+    shapes = 2 * padded(lengths, limit) + (lengths == limit)
+    order = np.argsort(-shapes, kind="stable")
+    chunks: list[NDArray[np.int64]] = []
+    for same in np.split(order, np.flatnonzero(np.diff(shapes[order])) + 1):
+        size = items_of(int(shapes[same[0]]) // 2, budget, most) if len(same) else 1
+        chunks += [same[start : start + size] for start in range(0, len(same), size)]
     return chunks

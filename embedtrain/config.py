@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 # Retrievers by name: BM25, and for every model a dense one.
 LEXICAL = "bm25"
@@ -52,6 +53,7 @@ class MineOptions(LexicalOptions):
     split: str = "train"
     retrievers: tuple[str, ...] = ("bm25", "dense")  # a second model is dense2, and so on
     index: str = "exact"  # of the dense search: exact, ivf, hnsw
+    precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32
     top_k: int = 50
     negatives: int = 7  # DPR, ANCE and NV-Retriever use 4 to 8 of them a query
     mix: str = ""  # negatives by where they come from, as "dense=2,bm25=1,random=1"; "": from the fused order
@@ -148,6 +150,7 @@ class EvalOptions(LexicalOptions):
     hybrid: bool = False
     rerank_depth: int = 50
     top_k: int = 100
+    precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32
     resamples: int = 10_000
     limit: int | None = None
     seed: int = 0
@@ -159,5 +162,6 @@ class DiagnoseOptions:
 
     split: str = "test"
     sample: int = 2_000
+    precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32
     limit: int | None = None
     seed: int = 0

@@ -105,6 +105,15 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def size(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """A result for people on standard output: first column left, the others right; never cut to the window."""
     from rich import box

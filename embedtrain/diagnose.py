@@ -157,9 +157,9 @@ def diagnose(
     for role, asked_for in (("model", model), ("base", against)):
         if asked_for is None:
             continue
-        encoder = Encoder.load(find_model(asked_for))
-        queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)
-        documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)
+        encoder = Encoder.load(find_model(asked_for), wanted=options.precision)
+        queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)[:]
+        documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)[:]
         spaces.append(look(names[role], queries, documents, probe, options.seed))
         if encoder.similarity == "dot":
             notes.append(f"{names[role]} ranks by dot product; all numbers here are of directions (cosine).")

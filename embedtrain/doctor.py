@@ -10,13 +10,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from embedtrain import __version__
+from embedtrain import __version__, precision
+from embedtrain.console import size
 from embedtrain.models import PACKAGED, cache_folder
 
 LIBRARIES = ("torch", "sentence-transformers", "transformers", "accelerate", "faiss-cpu", "bm25s")
 HUB_SECONDS = 3.0
-_BF16_FLAGS = ("avx512_bf16", "amx_bf16")
-_BF16_FEATURES = ("bf16", "svebf16")  # as ARM names them
 
 
 def examine() -> dict[str, object]:
@@ -34,7 +33,7 @@ def examine() -> dict[str, object]:
         )
     found["cache"] = _cache(cache_folder())
     found["model hub"] = _hub()
-    found["free disk here"] = _size(shutil.disk_usage(Path()).free)
+    found["free disk here"] = size(shutil.disk_usage(Path()).free)
     return found
 
 
@@ -60,9 +59,8 @@ def _torch() -> dict[str, object]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(index).total_memory
-            # NVIDIA multiplies bfloat16 from compute capability 8 on.
-            bf16 = "native" if torch.cuda.get_device_capability(index) >= (8, 0) else "no"
-            found[f"GPU {index}"] = f"{torch.cuda.get_device_name(index)}, {_size(memory)}, {bf16} bf16"
+            bf16 = "native" if torch.cuda.get_device_capability(index) >= precision.CAPABILITY else "no"
+            found[f"GPU {index}"] = f"{torch.cuda.get_device_name(index)}, {size(memory)}, {bf16} bf16"
     elif torch.backends.mps.is_available():
         found["GPU"] = "Apple, by MPS"
     else:
@@ -72,17 +70,9 @@ def _torch() -> dict[str, object]:
 
 def native_bf16(cpuinfo: Path) -> str:
     """Whether the CPU multiplies bfloat16 itself, by the flags the kernel lists."""
-    try:
-        text = cpuinfo.read_text("utf-8", "replace")
-    except OSError:
+    native = precision.bf16_flags(cpuinfo)
+    if native is None:
         return "unknown (no /proc/cpuinfo)"
-    flags: set[str] = set()
-    for line in text.splitlines():
-        name, _, values = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            flags.update(values.split())
-    known = _BF16_FLAGS if flags & {"sse2", "avx"} else _BF16_FEATURES
-    native = [flag for flag in known if flag in flags]
     return f"native ({', '.join(native)})" if native else "emulated: slower than float32"
 
 
@@ -94,17 +84,17 @@ def _memory(meminfo: Path, limit: Path) -> str:
         total, free = kilobytes["MemTotal"] * 1024, kilobytes["MemAvailable"] * 1024
     except (OSError, ValueError, KeyError, IndexError):
         return "unknown (no /proc/meminfo)"
-    text = f"{_size(total)}, {_size(free)} available"
+    text = f"{size(total)}, {size(free)} available"
     try:
         allowed = int(limit.read_text("utf-8"))
     except (OSError, ValueError):
         return text
-    return f"{text}, this container may use {_size(allowed)}" if allowed < total else text
+    return f"{text}, this container may use {size(allowed)}" if allowed < total else text
 
 
 def _cache(folder: Path) -> str:
     files = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    return f"{_home(folder)}, {_size(sum(files))} in {len(files):,} files" if files else f"{_home(folder)}, empty"
+    return f"{_home(folder)}, {size(sum(files))} in {len(files):,} files" if files else f"{_home(folder)}, empty"
 
 
 def _home(folder: Path) -> str:
@@ -136,11 +126,3 @@ def _hub() -> str:
     asking.start()
     asking.join(HUB_SECONDS)
     return answer[0] if answer else f"does not answer within {HUB_SECONDS:.0f} seconds"
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import sentence_transformers
 import torch
 from sentence_transformers import SentenceTransformer
 
-from embedtrain import console, inference
+from embedtrain import console, inference, precision
 from embedtrain.artifacts import read_record
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import ModelSource, is_cross_encoder
-from embedtrain.store import VectorStore, text_key
+from embedtrain.precision import Precision
+from embedtrain.store import Vectors, VectorStore, text_key
 
 Role = Literal["query", "document"]
 
@@ -47,27 +47,38 @@ def quiet_loading() -> Iterator[None]:
 def default_device() -> torch.device:
     """The GPU where there is one, else the CPU, set up for short matrix products of ever new shapes.
 
-    Without AVX-512, oneDNN is the slower way there: MiniLM encoded 1.4 to 1.6 times as many tokens a second without
-    it (AVX2, one thread), and its cache of one kernel a shape grew by 50 MB over five new text lengths.
+    With AVX2 and no more, oneDNN is the slower way there: MiniLM encoded 1.4 to 1.6 times as many tokens a second
+    without it (one thread), and its cache of one kernel a shape grew by 50 MB over five new text lengths.
     """
     if torch.cuda.is_available():
         return torch.device("cuda")
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+    if torch.backends.cpu.get_cpu_capability() == "AVX2":
         torch.backends.mkldnn.set_flags(False)
     return torch.device("cpu")
+
+
+def _as_float32(_module: torch.nn.Module, _inputs: Any, features: dict[str, Any]) -> dict[str, Any]:
+    # Pooling and what follows add up in float32 whatever the layers before them compute in.
+    return {
+        name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for name, value in features.items()
+    }
 
 
 class Encoder:
     """A bi-encoder: texts in, float32 vectors out, the model's own prompts applied exactly once."""
 
-    def __init__(self, model: SentenceTransformer, source: ModelSource) -> None:
+    def __init__(self, model: SentenceTransformer, source: ModelSource, precision: Precision = "float32") -> None:
         self.model = model
         self.source = source
+        self.precision = precision  # what the layers compute in; vectors are float32 always
         self.set_prompts(None, None)
 
     @classmethod
-    def load(cls, source: ModelSource, device: torch.device | None = None) -> "Encoder":
-        """Load a model folder.
+    def load(
+        cls, source: ModelSource, device: torch.device | None = None, *, wanted: str = "float32"
+    ) -> "Encoder":
+        """Load a model folder; `wanted` is the precision it computes in: auto, float32 or bfloat16.
 
         Raises EmbedtrainError for a folder that sentence-transformers cannot read, for a cross-encoder, and for
         one that does not say how token vectors are pooled (a guess would be wrong in silence).
@@ -88,7 +99,12 @@ class Encoder:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise EmbedtrainError(f"model {source.name} cannot be loaded: {reason}") from error
         model.eval()
-        return cls(model, source)
+        on_gpu = model.device.type == "cuda"
+        found = precision.resolve(wanted, torch.cuda.get_device_capability(model.device) if on_gpu else None)
+        if found == "bfloat16":
+            model[0].to(torch.bfloat16)
+            model[0].register_forward_hook(_as_float32)
+        return cls(model, source, found)
 
     @property
     def device(self) -> torch.device:
@@ -140,20 +156,32 @@ class Encoder:
                     lengths += [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]]
         return np.asarray(lengths, dtype=np.int64)
 
-    def forward(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> torch.Tensor:
-        """Vectors (n, d) of one chunk of texts, on the model's device, with gradient where grad mode is on."""
+    def forward(
+        self, texts: Sequence[str], role: Role, max_length: int | None = None, *, width: int = 0
+    ) -> torch.Tensor:
+        """Vectors (n, d) of one chunk of texts, on the model's device, with gradient where grad mode is on.
+
+        Texts are padded to the longest of them, or to `width` tokens where that is more.
+        """
         limits: dict[str, Any] = {"max_length": max_length} if max_length else {}
         features = self.model.preprocess(list(texts), prompt=self.prompts[role] or None, task=role, **limits)
         features = {
             name: value.to(self.device) if isinstance(value, torch.Tensor) else value
-            for name, value in features.items()
+            for name, value in inference.widened(features, self.model.tokenizer, width).items()
         }
         return self.model(features, task=role)["sentence_embedding"]
 
-    def _identity(self, role: Role) -> str:
-        # Whatever changes the last bits of a vector is part of its name.
-        made_by = f"{sentence_transformers.__version__}|{torch.__version__}|{self.device.type}|float32"
-        return f"{self.source.sha256}|{role}|{self.prompts[role]!r}|{self.max_length}|{made_by}"
+    def identity(self, role: Role) -> dict[str, Any]:
+        """Whatever may change the last bits of a vector but its text; pooling is part of the settings."""
+        return {
+            "kind": "vectors",
+            "weights and settings": self.source.sha256,
+            "role": role,
+            "prompt": self.prompts[role],
+            "max_length": self.max_length,
+            "precision": self.precision,
+            **inference.computed_by(self.device),
+        }
 
     def encode(
         self,
@@ -162,24 +190,27 @@ class Encoder:
         progress: console.Progress = console.silent,
         *,
         stored: bool = True,
-    ) -> np.ndarray:
-        """Vectors (n, d) float32 of texts, in their order; each distinct text is encoded once.
+    ) -> Vectors:
+        """Vectors (n, d) of texts, in their order; each distinct text is encoded once.
 
-        Vectors come from the store and go to it unless `stored` is False (a model still in training has no
-        identity to keep them under).
+        Texts are read by position, a window at a time. What comes back is read from disk where it is asked for
+        (`vectors[start:stop]`); `vectors[:]` is the whole as an array. Vectors come from the store and go to it
+        unless `stored` is False (a model still in training has no identity to keep them under): then they are in
+        memory.
         """
-        vectors = inference.compute(
+        return inference.compute(
             texts,
-            [text_key(text) for text in texts],
+            text_key,
             model=self.model,
-            lengths=lambda left: np.minimum(self.token_lengths(left, role), self.max_length),
-            forward=lambda chunk: self.forward(chunk, role),
+            lengths=lambda window: self.token_lengths(window, role),
+            limit=self.max_length,
+            forward=lambda chunk, width: self.forward(chunk, role, width=width),
             device=self.device,
-            store=VectorStore(self._identity(role)) if stored else None,
+            dimension=self.dimension,
+            store=VectorStore(self.identity(role), {"model": self.source.name}) if stored else None,
             what=f"encode {'queries' if role == 'query' else 'documents'} with {self.source.name}",
             progress=progress,
         )
-        return np.stack(vectors) if vectors else np.empty((0, self.dimension), dtype=np.float32)
 
     def save(self, folder: Path) -> None:
         """Save in the form that `SentenceTransformer(path)` loads, prompts included, weights as safetensors."""

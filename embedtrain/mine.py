@@ -220,7 +220,7 @@ def retrieve(
     dimension = 0
     for name in options.retrievers:
         if is_dense(name):
-            encoder = _encoder(encoders[name])
+            encoder = _encoder(encoders[name], options.precision)
             retriever = Dense(name, encoder, texts, collection.corpus, options, progress, allowed)
             dimension = max(dimension, retriever.dimension)
             retrievers.append(retriever)
@@ -229,12 +229,12 @@ def retrieve(
     return Found(retrievers, allowed, dimension)
 
 
-def _encoder(model: Any) -> Any:
+def _encoder(model: Any, precision: str) -> Any:
     if not isinstance(model, str):
         return model
     from embedtrain.encoder import Encoder  # BM25 alone needs no torch
 
-    return Encoder.load(find_model(model))
+    return Encoder.load(find_model(model), wanted=precision)
 
 
 class Choice:

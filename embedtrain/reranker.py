@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import sentence_transformers
 import torch
 from sentence_transformers import CrossEncoder
 
@@ -93,14 +92,20 @@ class Reranker:
             lengths += [len(ids) for ids in encoded]
         return np.asarray(lengths, dtype=np.int64)
 
-    def forward(self, pairs: Sequence[Pair]) -> torch.Tensor:
+    def forward(self, pairs: Sequence[Pair], *, width: int = 0) -> torch.Tensor:
         """Raw logits (n,) of one chunk of pairs, with gradient where grad mode is on.
 
         Only the document is cut, so long as the queries leave it a quarter of the limit; else the longer side is.
+        Pairs are padded to the longest of them, or to `width` tokens where that is more.
         """
         with quiet_loading():
             queries = self.model.tokenizer([query for query, _ in pairs], truncation=False)["input_ids"]
-        fits = max(len(ids) for ids in queries) <= self.max_length * 3 // 4
+        fitting = [len(ids) <= self.max_length * 3 // 4 for ids in queries]
+        fits = fitting[0]
+        if not all(fit == fits for fit in fitting):  # how a pair is cut depends on that pair alone
+            places = [[i for i, fit in enumerate(fitting) if fit == side] for side in (True, False)]
+            parts = [self.forward([pairs[i] for i in part], width=width) for part in places]
+            return torch.cat(parts)[torch.argsort(torch.tensor(places[0] + places[1])).to(self.device)]
         features = self.model.preprocess(
             [list(pair) for pair in pairs],
             max_length=self.max_length,
@@ -108,7 +113,7 @@ class Reranker:
         )
         features = {
             name: value.to(self.device) if isinstance(value, torch.Tensor) else value
-            for name, value in features.items()
+            for name, value in inference.widened(features, self.model.tokenizer, width).items()
         }
         return self.model(features)["scores"].reshape(len(pairs))
 
@@ -120,19 +125,27 @@ class Reranker:
         Scores come from the store and go to it unless `stored` is False (a model still in training has no identity
         to keep them under).
         """
-        made_by = f"{sentence_transformers.__version__}|{torch.__version__}|{self.device.type}|float32"
+        identity = {
+            "kind": "scores",
+            "weights and settings": self.source.sha256,
+            "max_length": self.max_length,
+            "precision": "float32",
+            **inference.computed_by(self.device),
+        }
         scores = inference.compute(
             pairs,
-            [text_key(f"{len(query)}|{query}|{document}") for query, document in pairs],
+            lambda pair: text_key(f"{len(pair[0])}|{pair[0]}|{pair[1]}"),
             model=self.model,
-            lengths=lambda left: np.minimum(self.token_lengths(left), self.max_length),
-            forward=lambda chunk: self.forward(chunk)[:, None],
+            lengths=self.token_lengths,
+            limit=self.max_length,
+            forward=lambda chunk, width: self.forward(chunk, width=width)[:, None],
             device=self.device,
-            store=VectorStore(f"scores|{self.source.sha256}|{self.max_length}|{made_by}") if stored else None,
+            dimension=1,
+            store=VectorStore(identity, {"model": self.source.name}) if stored else None,
             what=f"score pairs with {self.source.name}" if stored else "score held-out pairs",
             progress=progress,
         )
-        return np.concatenate(scores) if scores else np.empty(0, dtype=np.float32)
+        return scores[:].reshape(len(pairs))
 
     def save(self, folder: Path) -> None:
         """Save in the form that `CrossEncoder(path)` loads: weights as safetensors, the length limit included."""

@@ -111,6 +111,7 @@ class Dense:
         facts["model"] = {
             "name": encoder.source.name,
             "similarity": encoder.similarity,
+            "precision": encoder.precision,
             "prompts": dict(encoder.prompts),
         }
         self.facts = facts if name == DENSE else {f"{key}_{name}": value for key, value in facts.items()}

@@ -142,7 +142,7 @@ def retrieved(
         systems.append(lexical)
     for number, source in enumerate(sources):
         name = names(BASE if number == 0 else source.name)
-        systems.append(_of_model(name, source, collection, corpus, questions, k, progress))
+        systems.append(_of_model(name, source, options.precision, collection, corpus, questions, k, progress))
     if lexical and options.hybrid:
         dense_system = systems[-1]
         fused = fuse([lexical.hits, dense_system.hits], Ties(corpus.ids), k)
@@ -168,6 +168,7 @@ def _teacher(name: str) -> "Reranker":
 def _of_model(
     name: str,
     source: ModelSource,
+    precision: str,
     collection: Collection,
     texts: Sequence[str],
     questions: Questions,
@@ -176,12 +177,17 @@ def _of_model(
 ) -> System:
     from embedtrain.encoder import Encoder
 
-    encoder, ids = Encoder.load(source), collection.corpus.ids
+    encoder, ids = Encoder.load(source, wanted=precision), collection.corpus.ids
     queries = encoder.encode(questions.texts, "query", progress)
     documents = encoder.encode(texts, "document", progress)
     found = dense(queries, documents, ids, k + 1, similarity=encoder.similarity, progress=progress)
     cut = _documents_cut(encoder, texts)
-    about = {"model": source.name, "dimensions": int(documents.shape[1]), "documents_cut": cut}
+    about = {
+        "model": source.name,
+        "precision": encoder.precision,
+        "dimensions": int(documents.shape[1]),
+        "documents_cut": cut,
+    }
     system = _system(name, found, ids, questions, k, **about)
     if cut:
         system.said.append(

@@ -6,7 +6,7 @@ from pathlib import Path
 from conftest import ROOT
 
 PACKAGE = ROOT / "embedtrain"
-STAGES = {"harvest", "mine", "teacher", "score", "train", "evaluate", "diagnose", "inspection", "doctor"}
+STAGES = {"harvest", "mine", "teacher", "score", "train", "evaluate", "diagnose", "inspection", "cache", "doctor"}
 CORE = {"artifacts", "atomic", "collection", "config", "errors", "models", "readers"}
 
 

@@ -32,7 +32,7 @@ HEAVY = (
 def test_commands_stand_in_pipeline_order() -> None:
     assert COMMANDS == [
         *("harvest", "mine", "train-teacher", "score-teacher", "pretrain", "finetune", "eval", "diagnose"),
-        *("inspect", "doctor"),
+        *("inspect", "doctor", "cache"),
     ]
 
 
@@ -89,6 +89,7 @@ def test_flags_that_commands_share_say_the_same() -> None:
                     "--split",
                     "--collection",
                     "--negatives",
+                    "--precision",
                 ):
                     if (name, flag) == ("diagnose", "--collection"):
                         continue
@@ -104,6 +105,20 @@ def test_wrong_usage_is_two_and_one_sentence(run_cli: RunCli) -> None:
         assert done.stdout == ""
         assert done.stderr.startswith("error: ")
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["mine", "c", "--out", "x.parquet"],
+        ["eval", "c", "--bm25", "--out", "x"],
+        ["diagnose", "m", "--collection", "c", "--out", "x"],
+    ],
+)
+def test_a_precision_that_is_not_known_is_wrong_usage(run_cli: RunCli, args: list[str]) -> None:
+    done = run_cli(*args, "--precision", "float16")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: --precision float16: auto, float32, bfloat16 are the choices\n"
 
 
 def test_nothing_to_measure_and_mixtures_without_a_model(run_cli: RunCli, tiny: Path) -> None:

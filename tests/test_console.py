@@ -63,3 +63,13 @@ def test_a_summary_shows_lines_tables_and_notes_and_leaves_the_deep_to_json(
     ]
     assert "BM25" in lines
     assert lines[-1] == "a sentence"
+
+
+def test_sizes() -> None:
+    assert [console.size(n) for n in (0, 1023, 1536, 2**20, 3 * 2**40)] == [
+        "0 bytes",
+        "1023 bytes",
+        "1.5 KiB",
+        "1.0 MiB",
+        "3.0 TiB",
+    ]

@@ -62,16 +62,6 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._cache(tmp_path).startswith(f"~/{tmp_path.name}, ")
 
 
-def test_sizes() -> None:
-    assert [doctor._size(n) for n in (0, 1023, 1536, 2**20, 3 * 2**40)] == [
-        "0 bytes",
-        "1023 bytes",
-        "1.5 KiB",
-        "1.0 MiB",
-        "3.0 TiB",
-    ]
-
-
 class _Answer:
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...

@@ -30,6 +30,7 @@ class Fake:
     """An encoder that looks vectors up, and writes down what it was asked for."""
 
     source = SimpleNamespace(name="fake")
+    precision = "float32"
     prompts = MappingProxyType({"query": "query: ", "document": "passage: "})
 
     def __init__(self, vectors: dict[str, Sequence[float]], similarity: str = "dot") -> None:

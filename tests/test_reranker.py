@@ -1,4 +1,7 @@
-"""The cross-encoder: order of scores, pairs of any length, batches that change nothing, scores kept on disk."""
+"""The cross-encoder: order of scores, pairs of any length, batches that change nothing, scores kept on disk.
+
+Breaks that turn a test red: which side is cut decided by the longest query of a chunk, chunks by length.
+"""
 
 from pathlib import Path
 
@@ -6,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from embedtrain import inference
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, ModelSource, find_model
 from embedtrain.reranker import Reranker, doubts
@@ -40,6 +44,15 @@ def test_neighbours_change_nothing_p34(teacher: Reranker) -> None:
     assert np.abs(np.subtract(alone, together)).max() < 1e-4
 
 
+def test_neighbours_change_not_a_bit_of_a_kept_score(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Queries of 4 to 90 of 96 tokens: the longest leave less than a quarter, so that both sides are cut.
+    pairs = [("vitamin " * words, "word " * 20 * words) for words in (1, 5, 20, 60, 68, 75, 88)]
+    alone = [float(teacher.score([pair], stored=False)[0]) for pair in pairs]
+    for budget in (100, 100_000):
+        monkeypatch.setattr(inference, "CPU_TOKENS", budget)
+        assert teacher.score(pairs[::-1], stored=False)[::-1].tolist() == alone
+
+
 def test_only_the_document_is_cut_p32(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
     preprocess = teacher.model.preprocess
@@ -65,13 +78,17 @@ def test_scores_are_kept_for_this_teacher_and_this_length(
     first = teacher.score(pairs)
     calls: list[int] = []
     forward = teacher.forward
-    monkeypatch.setattr(teacher, "forward", lambda chunk: calls.append(len(chunk)) or forward(chunk))
+    monkeypatch.setattr(
+        teacher, "forward", lambda chunk, width=0: calls.append(len(chunk)) or forward(chunk, width=width)
+    )
     assert np.array_equal(teacher.score(pairs), first)
     assert calls == []
     teacher.score([*pairs, (QUERY, "a new document")])
     assert calls == [1]
     other = Reranker(teacher.model, ModelSource(Path("x"), "x", "another hash"), 96)
-    monkeypatch.setattr(other, "forward", lambda chunk: calls.append(len(chunk)) or forward(chunk))
+    monkeypatch.setattr(
+        other, "forward", lambda chunk, width=0: calls.append(len(chunk)) or forward(chunk, width=width)
+    )
     other.score(pairs)
     assert sum(calls[1:]) == 3
 

@@ -7,7 +7,7 @@ import typer
 
 from embedtrain import config, console
 from embedtrain.cli.app import app, run_stage
-from embedtrain.cli.flags import Force, Json, Limit, OutFolder, Quiet, Seed, Split
+from embedtrain.cli.flags import Force, Json, Limit, OutFolder, Precision, Quiet, Seed, Split
 
 
 @app.command(epilog="Example: embedtrain diagnose tuned/ --collection collection/ --against BASE --out report/")
@@ -26,6 +26,7 @@ def diagnose(
     sample: Annotated[
         int, typer.Option("--sample", min=10, help="Documents the geometry is measured on.")
     ] = config.DiagnoseOptions.sample,
+    precision: Precision = config.DiagnoseOptions.precision,
     limit: Limit = config.DiagnoseOptions.limit,
     seed: Seed = config.DiagnoseOptions.seed,
     force: Force = False,
@@ -33,7 +34,7 @@ def diagnose(
     quiet: Quiet = False,
 ) -> None:
     """Look at a model's space, and make one page to read."""
-    options = config.DiagnoseOptions(split, sample, limit, seed)
+    options = config.DiagnoseOptions(split, sample, precision, limit, seed)
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input, require_kind

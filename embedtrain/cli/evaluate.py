@@ -18,6 +18,7 @@ from embedtrain.cli.flags import (
     Language,
     Limit,
     OutFolder,
+    Precision,
     Quiet,
     Seed,
     Split,
@@ -56,6 +57,7 @@ def evaluate(
     top_k: Annotated[
         int, typer.Option("--top-k", min=1, help="Documents a query that are retrieved.")
     ] = config.EvalOptions.top_k,
+    precision: Precision = config.EvalOptions.precision,
     language: Language = config.EvalOptions.language,
     bm25_backend: Bm25Backend = config.EvalOptions.bm25_backend,
     bm25_variant: Bm25Variant = config.EvalOptions.bm25_variant,
@@ -83,6 +85,7 @@ def evaluate(
         hybrid=hybrid,
         rerank_depth=rerank_depth,
         top_k=top_k,
+        precision=precision,
         language=language,
         bm25_backend=bm25_backend,
         bm25_variant=bm25_variant,

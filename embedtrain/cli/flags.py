@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from embedtrain.precision import check_precision
+
 OutFile = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", metavar="FILE")]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write.", metavar="FOLDER")]
 Seed = Annotated[
@@ -25,6 +27,14 @@ CollectionOption = Annotated[
 ]
 Model = Annotated[str, typer.Option("--model", help="Local model folder or hub name.", metavar="MODEL")]
 Split = Annotated[str, typer.Option("--split", help="The split whose queries are used.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        callback=check_precision,
+        help="What models encode in: float32, bfloat16, or auto: bfloat16 where the processor or GPU has it.",
+    ),
+]
 Language = Annotated[
     str,
     typer.Option(

@@ -18,6 +18,7 @@ from embedtrain.cli.flags import (
     Limit,
     Negatives,
     OutFile,
+    Precision,
     Quiet,
     Seed,
     Split,
@@ -54,6 +55,7 @@ def mine(
     index: Annotated[
         str, typer.Option("--index", help="Dense search: exact, or approximate by ivf or hnsw, recall measured.")
     ] = config.MineOptions.index,
+    precision: Precision = config.MineOptions.precision,
     negatives: Negatives = config.MineOptions.negatives,
     mix: Annotated[
         str, typer.Option("--mix", help="Negatives by where they come from, as dense=2,bm25=1,random=1.")
@@ -145,6 +147,7 @@ def mine(
             "split": split,
             "retrievers": retrievers,
             "index": index,
+            "precision": precision,
             "top_k": top_k,
             "language": language,
             "bm25_backend": bm25_backend,
@@ -201,7 +204,19 @@ def mine(
 
 
 # The options of `mine` that decide what is found; the others decide what is chosen of it.
-_SEARCH = ("split", "retrievers", "index", "top_k", "language", "bm25_backend", "bm25_variant", "k1", "b", "limit")
+_SEARCH = (
+    "split",
+    "retrievers",
+    "index",
+    "precision",
+    "top_k",
+    "language",
+    "bm25_backend",
+    "bm25_variant",
+    "k1",
+    "b",
+    "limit",
+)
 
 
 def _retrievers(asked_for: list[str] | None, models: int) -> tuple[str, ...]:
