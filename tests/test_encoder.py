@@ -43,7 +43,9 @@ def minilm() -> Encoder:
 
 
 # Of 2 to more than 256 tokens, on both sides of 192, where attention on a CPU takes larger blocks.
-MANY = [" ".join(f"cell {n}" for n in range(k)) for k in (0, 1, 3, 5, 30, 49, 63, 70, 90, 93, 94, 95, 96, 120, 200)]
+MANY = [
+    " ".join(f"cell {n}" for n in range(k)) for k in (0, 1, 3, 5, 30, 49, 63, 70, 90, 93, 94, 95, 96, 120, 200)
+]
 
 
 @pytest.fixture
