@@ -5,6 +5,7 @@ is always padded to the same length, and where a library may choose its kernel b
 length always have the same size. So a run that was killed ends with the same bytes as one that was not.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from embedtrain import chunks, console
 from embedtrain.store import Keys, Vectors, VectorStore, pack
@@ -79,10 +81,29 @@ def token_budget(device: torch.device) -> int:
 def sizes_matter(device: torch.device) -> bool:
     """Whether the bits of a row of a matrix product may depend on the number of rows.
 
-    cuBLAS and oneDNN choose among kernels by the shape of a product. MKL's float32 on a CPU did not: a text had the
-    same bits in chunks of any size (tests/test_encoder.py).
+    cuBLAS and oneDNN choose among kernels by the shape of a product. MKL's float32 on a CPU did so only below four
+    rows, fewer than any text has with its padding, or with one column (see `_ItemByItem`).
     """
     return device.type != "cpu" or bool(torch.backends.mkldnn.enabled)
+
+
+class _ItemByItem(TorchFunctionMode):
+    """Linear layers over one vector an item (heads, projections) work on one item at a time.
+
+    Such a product has as many rows as there are items, and MKL sums a few rows, or a single column of results, in an
+    order that depends on how many there are.
+    """
+
+    def __init__(self, items: int) -> None:
+        super().__init__()
+        self._items = items
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        if func is nn.functional.linear and args[0].ndim == 2 and 1 < len(args[0]) <= self._items:
+            return torch.cat([func(row, *args[1:], **(kwargs or {})) for row in args[0].split(1)])
+        return func(*args, **(kwargs or {}))
 
 
 def compute(
@@ -165,7 +186,8 @@ def _fill(
         part = [items[i] for i in chunk.tolist()]
         if full:
             part += part[:1] * (chunks.items_of(width, budget) - len(part))
-        found[chunk] = forward(part, width)[: len(chunk)].float().cpu().numpy()
+        with contextlib.nullcontext() if device.type != "cpu" else _ItemByItem(len(part)):
+            found[chunk] = forward(part, width)[: len(chunk)].float().cpu().numpy()
         yield chunk
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,24 +99,35 @@ class Reranker:
         Only the document is cut, so long as the queries leave it a quarter of the limit; else the longer side is.
         Pairs are padded to the longest of them, or to `width` tokens where that is more.
         """
-        with quiet_loading():
-            queries = self.model.tokenizer([query for query, _ in pairs], truncation=False)["input_ids"]
-        fitting = [len(ids) <= self.max_length * 3 // 4 for ids in queries]
-        fits = fitting[0]
-        if not all(fit == fits for fit in fitting):  # how a pair is cut depends on that pair alone
-            places = [[i for i, fit in enumerate(fitting) if fit == side] for side in (True, False)]
-            parts = [self.forward([pairs[i] for i in part], width=width) for part in places]
-            return torch.cat(parts)[torch.argsort(torch.tensor(places[0] + places[1])).to(self.device)]
-        features = self.model.preprocess(
-            [list(pair) for pair in pairs],
-            max_length=self.max_length,
-            processing_kwargs={"text": {"truncation": "only_second" if fits else "longest_first"}},
-        )
         features = {
             name: value.to(self.device) if isinstance(value, torch.Tensor) else value
-            for name, value in inference.widened(features, self.model.tokenizer, width).items()
+            for name, value in inference.widened(self._features(pairs), self.model.tokenizer, width).items()
         }
         return self.model(features)["scores"].reshape(len(pairs))
+
+    def _features(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Tokens of pairs, cut: which side of a pair is cut depends on that pair alone."""
+        with quiet_loading():
+            queries = self.model.tokenizer([query for query, _ in pairs], truncation=False)["input_ids"]
+        fits = np.array([len(ids) <= self.max_length * 3 // 4 for ids in queries])
+        sides = [(places, side) for side in (True, False) if len(places := np.flatnonzero(fits == side))]
+        parts = [
+            self.model.preprocess(
+                [list(pairs[i]) for i in places.tolist()],
+                max_length=self.max_length,
+                processing_kwargs={"text": {"truncation": "only_second" if side else "longest_first"}},
+            )
+            for places, side in sides
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        longest = max(part["input_ids"].shape[1] for part in parts)
+        parts = [inference.widened(part, self.model.tokenizer, longest) for part in parts]
+        order = torch.from_numpy(np.argsort(np.concatenate([places for places, _ in sides])))
+        return {
+            name: torch.cat([part[name] for part in parts])[order] if isinstance(value, torch.Tensor) else value
+            for name, value in parts[0].items()
+        }
 
     def score(
         self, pairs: Sequence[Pair], progress: console.Progress = console.silent, *, stored: bool = True

@@ -169,7 +169,7 @@ from embedtrain import inference
 from embedtrain.encoder import Encoder
 from embedtrain.models import MINILM, find_model
 inference.CPU_WINDOW = 8
-texts = [" ".join(f"word {n}" for n in range(3 + 17 * k % 40)) for k in range(80)]
+texts = [" ".join(f"word {k} {n}" for n in range(3 + 17 * k % 40)) for k in range(80)]
 progress = lambda what, done, total, note="": print(done, total, flush=True)
 vectors = Encoder.load(find_model(MINILM)).encode(texts, "document", progress)
 open(sys.argv[1], "wb").write(vectors[:].tobytes())

@@ -1,6 +1,7 @@
 """The cross-encoder: order of scores, pairs of any length, batches that change nothing, scores kept on disk.
 
-Breaks that turn a test red: which side is cut decided by the longest query of a chunk, chunks by length.
+Breaks that turn a test red: which side is cut decided by the longest query of a chunk, chunks by length, the head
+over all pairs of a chunk at once.
 """
 
 from pathlib import Path
@@ -51,6 +52,16 @@ def test_neighbours_change_not_a_bit_of_a_kept_score(teacher: Reranker, monkeypa
     for budget in (100, 100_000):
         monkeypatch.setattr(inference, "CPU_TOKENS", budget)
         assert teacher.score(pairs[::-1], stored=False)[::-1].tolist() == alone
+
+
+def test_the_longest_query_of_a_chunk_cuts_no_other_pair(teacher: Reranker) -> None:
+    # 62 and 90 of 96 tokens with their frame: of the first pair only the document may be cut, of the second both.
+    pairs = [("vitamin " * words, "word " * 300) for words in (60, 88, 60)]
+    with torch.inference_mode():
+        alone = [float(teacher.forward([pair])[0]) for pair in pairs]
+        together = teacher.forward(pairs).tolist()
+    assert np.abs(np.subtract(alone, together)).max() < 1e-5
+    assert abs(alone[0] - alone[1]) > 1e-4
 
 
 def test_only_the_document_is_cut_p32(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
