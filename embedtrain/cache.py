@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,10 @@ class Entry:
 
 def _own_files(folder: Path) -> Iterator[Path]:
     """The files of a store, finished or not; nothing else that may lie there."""
-    for path in sorted(folder.iterdir()):
+    paths: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):
+        paths = sorted(folder.iterdir())
+    for path in paths:
         partial = PARTIAL_NAME.fullmatch(path.name)
         name = partial["name"] if partial else path.name
         if (name == DESCRIPTION or SHARD_NAME.fullmatch(name)) and path.is_file() and not path.is_symlink():
@@ -59,17 +63,20 @@ def _own_files(folder: Path) -> Iterator[Path]:
 
 
 def _read(folder: Path) -> Entry | None:
-    files = list(_own_files(folder))
-    if not files:
+    states: dict[Path, os.stat_result] = {}
+    for path in _own_files(folder):
+        with contextlib.suppress(FileNotFoundError):  # a run may be writing there
+            states[path] = path.stat()
+    if not states:
         return None
     about: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         about = json.loads((folder / DESCRIPTION).read_text("utf-8"))
     if not isinstance(about, dict) or not isinstance(about.get("identity"), dict):
         about = {}
-    shards = [shard for path in files if SHARD_NAME.fullmatch(path.name) and (shard := open_shard(path))]
-    states = {path.name: path.stat() for path in files}
-    used = states[DESCRIPTION].st_mtime if about else max(state.st_mtime for state in states.values())
+    shards = [shard for path in states if SHARD_NAME.fullmatch(path.name) and (shard := open_shard(path))]
+    described = states.get(folder / DESCRIPTION) if about else None
+    used = described.st_mtime if described else max(state.st_mtime for state in states.values())
     return Entry(
         id=folder.name,
         model=str(about.get("model", "?")) if about else EARLIER,
@@ -98,15 +105,18 @@ def contents(model: str | None = None, older_than: int | None = None) -> list[En
 
 
 def clear(entries: Sequence[Entry]) -> list[Path]:
-    """Remove entries; returns the folders that stay because something else lies in them."""
+    """Remove entries; returns the folders that stay because something else lies in them.
+
+    A run that has them open goes on with what it has read, and writes what it makes afterwards.
+    """
     left = []
     for entry in entries:
         folder = stores_folder() / entry.id
         for path in _own_files(folder):
             path.unlink(missing_ok=True)
-        try:
+        with contextlib.suppress(OSError):
             folder.rmdir()
-        except OSError:
+        if folder.is_dir() and set(folder.iterdir()) - set(_own_files(folder)):
             left.append(folder)
     with contextlib.suppress(OSError):
         stores_folder().rmdir()

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from embedtrain import atomic
+from embedtrain.errors import EmbedtrainError
 from embedtrain.models import cache_folder
 
 KEY_BYTES = 16
@@ -33,6 +34,9 @@ FORM = 2
 MANY = 64
 SMALL = 32 << 20
 LARGE = 64 << 20
+
+# A shard is written so many times where the folder is cleared meanwhile.
+TRIES = 5
 
 STORE_NAME = re.compile(r"[0-9a-f]{32}")
 SHARD_NAME = re.compile(r"(?P<number>\d{6,})-\d+-[0-9a-f]{8}\.safetensors")
@@ -87,17 +91,16 @@ class Vectors:
         found = np.empty((len(rows), self.shape[1]), dtype=np.float32)
         order = np.argsort(rows, kind="stable")  # files are read forwards
         ordered = rows[order]
-        bounds = np.searchsorted(ordered, self._ends)
-        start = 0
-        for block, end, stop in zip(self._blocks, self._ends.tolist(), bounds.tolist(), strict=True):
-            if stop > start:
-                inside = ordered[start:stop] - (end - len(block))
-                first, last = int(inside[0]), int(inside[-1])
-                if last - first == stop - start - 1 and (np.diff(inside) == 1).all():
-                    found[order[start:stop]] = block[first : last + 1]
-                else:
-                    found[order[start:stop]] = block[inside]
-                start = stop
+        bounds = np.searchsorted(ordered, np.append(0, self._ends))
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            start, stop = bounds[number], bounds[number + 1]
+            block = self._blocks[number]
+            inside = ordered[start:stop] - (self._ends[number] - len(block))
+            first, last = int(inside[0]), int(inside[-1])
+            if last - first == stop - start - 1 and (np.diff(inside) == 1).all():
+                found[order[start:stop]] = block[first : last + 1]
+            else:
+                found[order[start:stop]] = block[inside]
         return found
 
 
@@ -143,31 +146,37 @@ class VectorStore:
         name = json.dumps(self._description["identity"], sort_keys=True)
         self.folder = stores_folder() / hashlib.sha256(name.encode()).hexdigest()[:32]
         self._unjoinable = 0
+        self._start()
         self._open()
         self._join()
         with contextlib.suppress(OSError):
             os.utime(self.folder / DESCRIPTION)  # when it was last used
 
-    def _open(self) -> None:
+    def _start(self) -> None:
         self._shards: list[Shard] = []
         self._rows = 0
         self._dimension = 0
         self._high, self._low = np.empty(0, np.uint64), np.empty(0, np.uint64)
         self._row = np.empty(0, np.uint32)
         self._loose: list[tuple[Keys, int]] = []
-        if self.folder.is_dir():
-            for entry in sorted(self.folder.iterdir()):
-                if SHARD_NAME.fullmatch(entry.name):
-                    self._take(entry)
-                elif partial := PARTIAL_NAME.fullmatch(entry.name):
+
+    def _open(self) -> None:
+        entries: list[Path] = []
+        with contextlib.suppress(FileNotFoundError):  # there is none yet, or it is cleared at this moment
+            entries = sorted(self.folder.iterdir())
+        for entry in entries:
+            if SHARD_NAME.fullmatch(entry.name):
+                shard = open_shard(entry)
+                if shard is None or (self._shards and shard.vectors.shape[1] != self._dimension):
+                    # A shard that cannot be read is only a cache miss; its vectors are made again.
+                    atomic.remove(entry)
+                else:
+                    self._take(shard)
+            elif partial := PARTIAL_NAME.fullmatch(entry.name):
+                with contextlib.suppress(FileNotFoundError):
                     atomic.sweep(self.folder / partial["name"])
 
-    def _take(self, path: Path) -> None:
-        shard = open_shard(path)
-        if shard is None or (self._shards and shard.vectors.shape[1] != self._dimension):
-            # A shard that cannot be read is only a cache miss; its vectors are made again.
-            atomic.remove(path)
-            return
+    def _take(self, shard: Shard) -> None:
         self._dimension = shard.vectors.shape[1]
         self._loose.append((pack([shard.keys.tobytes()]), self._rows))
         self._shards.append(shard)
@@ -205,30 +214,46 @@ class VectorStore:
         return found
 
     def vectors(self, rows: NDArray[np.int64], dimension: int) -> Vectors:
-        """Vectors at rows that `find` gave; they stay readable whatever becomes of the store."""
+        """Vectors at rows that `find` gave, none of them -1; they stay readable whatever becomes of the store."""
         return Vectors([shard.vectors for shard in self._shards], rows, self._dimension or dimension)
 
     def add(self, keys: Keys, vectors: NDArray[Any]) -> None:
-        """Keep vectors (n, d) under their keys (n, 2), on disk at once."""
+        """Keep vectors (n, d) under their keys (n, 2), on disk at once.
+
+        What was added stays readable here when the folder is cleared later. Raises EmbedtrainError where it is
+        cleared as fast as it is written.
+        """
         if not len(keys):
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        description = self.folder / DESCRIPTION
-        if not description.is_file():
-            text = json.dumps({**self._description, "dimension": int(vectors.shape[1])}, indent=1)
-            with atomic.atomic_file(description) as temporary:
-                temporary.write_text(text + "\n", encoding="utf-8")
         numbers = [int(shard.path.name.split("-")[0]) for shard in self._shards]
-        self._take(self._write(max(numbers, default=-1) + 1, keys, vectors))
-        self._join()
+        for _ in range(TRIES):
+            shard = self._write(max(numbers, default=-1) + 1, keys, vectors)
+            if shard is not None:
+                self._take(shard)
+                self._join()
+                return
+        raise EmbedtrainError(
+            f"{self.folder} is removed as fast as it is written: does `embedtrain cache --clear` run beside this? "
+            "Run this command again when it has ended"
+        )
 
-    def _write(self, number: int, keys: Keys, vectors: NDArray[Any]) -> Path:
+    def _write(self, number: int, keys: Keys, vectors: NDArray[Any]) -> Shard | None:
+        """Write a shard and map it; None where the folder was cleared meanwhile."""
         # Two processes may fill the same store: the random part keeps their shards apart.
         target = self.folder / f"{number:06d}-{os.getpid()}-{uuid.uuid4().hex[:8]}.safetensors"
         packed = keys.astype("<u8").view(np.uint8).reshape(len(keys), KEY_BYTES)
-        with atomic.atomic_file(target) as temporary:
-            save_file({"keys": packed, "vectors": np.ascontiguousarray(vectors, np.float32)}, temporary)
-        return target
+        content = save({"keys": packed, "vectors": np.ascontiguousarray(vectors, np.float32)})
+        with contextlib.suppress(FileNotFoundError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            description = self.folder / DESCRIPTION
+            if not description.is_file():
+                text = json.dumps({**self._description, "dimension": int(vectors.shape[1])}, indent=1)
+                with atomic.atomic_file(description) as temporary:
+                    temporary.write_text(text + "\n", encoding="utf-8")
+            with atomic.atomic_file(target) as temporary:
+                temporary.write_bytes(content)
+            return open_shard(target)
+        return None
 
     def _join(self) -> None:
         """Write many small shards as few larger ones, in the same order, each vector once."""
@@ -239,27 +264,36 @@ class VectorStore:
         used = np.zeros(self._rows, dtype=bool)
         used[self._row] = True
         starts = np.cumsum([0, *(len(shard.keys) for shard in self._shards)])
-        group: list[int] = []
-        for index in [*small, None]:
-            size = sum(self._shards[i].vectors.nbytes for i in group)
-            if group and (index is None or size + self._shards[index].vectors.nbytes > LARGE):
-                self._replace([self._shards[i] for i in group], [used[starts[i] : starts[i + 1]] for i in group])
-                group = []
-            if index is not None:
-                group.append(index)
-        self._open()
+        groups: list[list[int]] = [[]]
+        for index in small:
+            size = sum(self._shards[i].vectors.nbytes for i in [*groups[-1], index])
+            if groups[-1] and size > LARGE:
+                groups.append([])
+            groups[-1].append(index)
+        found: dict[int, Shard | None] = dict(enumerate(self._shards))
+        for group in groups:
+            shards = [self._shards[i] for i in group]
+            joined = self._joined(shards, [used[starts[i] : starts[i + 1]] for i in group])
+            if joined is not None:  # it takes the place of the first
+                found |= dict.fromkeys(group) | {group[0]: joined}
+        # What is mapped is kept, not looked for again: it may have been cleared, and rows were promised to be there.
+        self._start()
+        for shard in found.values():
+            if shard is not None:
+                self._take(shard)
         # Where files in use cannot be removed, the same ones are not joined again and again.
         self._unjoinable = sum(shard.vectors.nbytes < SMALL for shard in self._shards)
 
-    def _replace(self, shards: Sequence[Shard], used: Sequence[NDArray[np.bool_]]) -> None:
+    def _joined(self, shards: Sequence[Shard], used: Sequence[NDArray[np.bool_]]) -> Shard | None:
+        """One new shard in place of these, on disk too; None where they are to stay."""
         if len(shards) < 2:
-            return
+            return None
         keys = np.concatenate([shard.keys[kept] for shard, kept in zip(shards, used, strict=True)])
         vectors = np.concatenate([shard.vectors[kept] for shard, kept in zip(shards, used, strict=True)])
-        if len(keys):
-            number = int(shards[0].path.name.split("-")[0])
-            self._write(number, pack([keys.tobytes()]), vectors)
-        for shard in shards:
-            # Whoever has it open keeps its pages.
-            with contextlib.suppress(OSError):
-                shard.path.unlink()
+        joined = self._write(int(shards[0].path.name.split("-")[0]), pack([keys.tobytes()]), vectors)
+        if joined is not None:
+            for shard in shards:
+                # Whoever has it open keeps its pages.
+                with contextlib.suppress(OSError):
+                    shard.path.unlink()
+        return joined

@@ -21,7 +21,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save
 
-from embedtrain import inference, precision, store
+from embedtrain import cache, inference, precision, store
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, ModelSource, find_model
@@ -159,6 +159,23 @@ def test_what_is_done_is_kept_when_it_is_interrupted(
     notes: list[str] = []
     minilm.encode(MANY[:9], "document", lambda what, done, total, note="": notes.append(f"{done}/{total} {note}"))
     assert notes[0] == f"0/{9 - calls[-1]} ({calls[-1]} more were in the cache)"
+
+
+def test_clearing_the_cache_meanwhile_changes_nothing(
+    minilm: Encoder, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "CPU_WINDOW", 3)
+    minilm.encode(MANY[:2], "document")
+    cleared: list[int] = []
+
+    def clear(what: str, done: int, total: int, note: str = "") -> None:
+        cleared.append(sum(entry.vectors for entry in cache.contents()))
+        cache.clear(cache.contents())
+
+    found = minilm.encode(MANY, "document", clear)
+    assert cleared[0] == 2
+    assert sum(cleared) > 6
+    assert np.array_equal(found[:], minilm.encode(MANY, "document", stored=False)[:])
 
 
 SCRIPT = """

@@ -1,7 +1,7 @@
 """In what models compute: by the flags of made-up processors.
 
 Breaks that turn a test red: bfloat16 by default, a model name that holds "bf16" taken for a flag, compute capability
-7.5 taken for one with bfloat16, a machine without /proc taken for one with it.
+7.5 taken for one with bfloat16, a machine without /proc taken for one with it, any other word taken for float32.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from embedtrain import precision
+from embedtrain.errors import UsageError
 
 CPUS = {
     "flags : sse2 avx avx2\n": "float32",
@@ -36,6 +37,11 @@ def test_auto_follows_the_capability_of_the_gpu(
     tmp_path: Path, capability: tuple[int, int], expected: str
 ) -> None:
     assert precision.resolve("auto", capability, tmp_path / "none") == expected
+
+
+def test_a_precision_there_is_none_of_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="--precision float16: auto, float32, bfloat16 are the choices"):
+        precision.resolve("float16")
 
 
 def test_what_is_not_known_gets_float32(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 Breaks that turn a test red: the second half of a key not compared, rows counted within a shard only, the order of
 a list of rows lost, a shard of another size read, the model's name in the identity, small shards never joined, a
 shard's vectors joined in another order than its keys, what is kept twice joined twice, the partial file of a living
-writer removed.
+writer removed, shards looked for again after a join, a write that a removal hits given up, or tried for ever.
 """
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embedtrain import cache
 from embedtrain import store as store_module
+from embedtrain.errors import EmbedtrainError
 from embedtrain.store import DESCRIPTION, KEY_BYTES, VectorStore, open_shard, pack, text_key
 
 
@@ -160,6 +165,7 @@ def test_many_small_shards_are_joined_in_their_order(monkeypatch: pytest.MonkeyP
             early = store.vectors(store.find(keys_of("text 0", "text 3")), 4)
     files = shards(store)
     assert len(files) < 12
+    assert sum(len(shard.keys) for path in files if (shard := open_shard(path))) < 50
     texts = [f"text {number}" for number in range(40)]
     for opened in (store, VectorStore(identity("many"))):
         assert look_up(opened, *texts)[:, 0].tolist() == list(range(40))
@@ -167,6 +173,48 @@ def test_many_small_shards_are_joined_in_their_order(monkeypatch: pytest.MonkeyP
     # What was handed out before is read on, though its files are gone.
     assert early is not None
     assert early[:][:, 0].tolist() == [0.0, 3.0]
+
+
+def clear(store: VectorStore) -> None:
+    assert cache.clear([entry for entry in cache.contents() if entry.id == store.folder.name]) == []
+    assert not store.folder.exists()
+
+
+def test_what_is_cleared_during_a_run_stays_readable_there_and_the_next_write_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "MANY", 3)
+    store = VectorStore(identity("cleared"), {"model": "a"})
+    texts = [f"text {number}" for number in range(12)]
+    for number, text in enumerate(texts):
+        store.add(keys_of(text), np.full((1, 4), number, dtype=np.float32))
+        if number in (1, 6, 10):
+            clear(store)
+        assert look_up(store, *texts[: number + 1])[:, 0].tolist() == list(range(number + 1))
+    assert (VectorStore(identity("cleared")).find(keys_of(*texts)) >= 0).tolist()[-1]
+    assert [entry.model for entry in cache.contents() if entry.id == store.folder.name] == ["a"]
+
+
+def test_a_write_that_a_removal_hits_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = VectorStore(identity("hit"))
+    left = [2]
+
+    @contextlib.contextmanager
+    def hit(target: Path) -> Iterator[Path]:
+        with atomic_file(target) as temporary:
+            if left[0]:
+                left[0] -= 1
+                shutil.rmtree(store.folder)
+            yield temporary
+
+    atomic_file = store_module.atomic.atomic_file
+    monkeypatch.setattr(store_module.atomic, "atomic_file", hit)
+    store.add(keys_of("a"), np.ones((1, 4), dtype=np.float32))
+    assert left == [0]
+    assert look_up(VectorStore(identity("hit")), "a").tolist() == [[1, 1, 1, 1]]
+    left[0] = 1_000
+    with pytest.raises(EmbedtrainError, match="removed as fast as it is written"):
+        store.add(keys_of("b"), np.ones((1, 4), dtype=np.float32))
 
 
 def test_the_name_of_the_model_is_written_down_and_makes_no_difference() -> None:
