@@ -107,7 +107,7 @@ def contents(model: str | None = None, older_than: int | None = None) -> list[En
 def clear(entries: Sequence[Entry]) -> list[Path]:
     """Remove entries; returns the folders that stay because something else lies in them.
 
-    A run that has them open goes on with what it has read, and writes what it makes afterwards.
+    A run that has them open goes on with what it has mapped, and may write it again.
     """
     left = []
     for entry in entries:

@@ -332,7 +332,16 @@ def test_another_length_never_meets_an_old_vector(minilm: Encoder, monkeypatch: 
     text = [MANY[-1]]
     long = minilm.encode(text, "document")[:]
     monkeypatch.setattr(minilm.model, "max_seq_length", 60)  # not a multiple of 8: padding must stop there
+    widths: list[int] = []
+    forward = minilm.forward
+
+    def watch(texts: Sequence[str], role: Any, max_length: int | None = None, *, width: int = 0) -> torch.Tensor:
+        widths.append(width)
+        return forward(texts, role, max_length, width=width)
+
+    monkeypatch.setattr(minilm, "forward", watch)
     short = minilm.encode(text, "document")[:]
+    assert widths == [60]
     assert np.abs(short - minilm.model.encode_document(text)).max() < 1e-6
     assert not np.allclose(long, short, atol=1e-3)
 

@@ -46,12 +46,15 @@ def test_neighbours_change_nothing_p34(teacher: Reranker) -> None:
 
 
 def test_neighbours_change_not_a_bit_of_a_kept_score(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Queries of 4 to 90 of 96 tokens: the longest leave less than a quarter, so that both sides are cut.
-    pairs = [("vitamin " * words, "word " * 20 * words) for words in (1, 5, 20, 60, 68, 75, 88)]
-    alone = [float(teacher.score([pair], stored=False)[0]) for pair in pairs]
-    for budget in (100, 100_000):
+    judge = Reranker(teacher.model, teacher.source, 256)
+    # Words of query and document: of pairs on both sides of 192 tokens, where attention on a CPU takes larger blocks,
+    # of pairs that are cut, and of queries that leave less than a quarter, so that both sides are cut.
+    words = [(1, 4), (1, 5), (5, 50), (20, 160), (3, 185), (3, 190), (3, 200), (150, 400), (195, 300), (230, 40)]
+    pairs = [("vitamin " * query, "word " * document) for query, document in words]
+    alone = [float(judge.score([pair], stored=False)[0]) for pair in pairs]
+    for budget in (300, 100_000):
         monkeypatch.setattr(inference, "CPU_TOKENS", budget)
-        assert teacher.score(pairs[::-1], stored=False)[::-1].tolist() == alone
+        assert judge.score(pairs[::-1], stored=False)[::-1].tolist() == alone
 
 
 def test_the_longest_query_of_a_chunk_cuts_no_other_pair(teacher: Reranker) -> None:

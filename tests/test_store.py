@@ -184,6 +184,7 @@ def test_what_is_cleared_during_a_run_stays_readable_there_and_the_next_write_su
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(store_module, "MANY", 3)
+    monkeypatch.setattr(store_module, "SMALL", 2 * 16)  # bytes: what was joined is not joined again
     store = VectorStore(identity("cleared"), {"model": "a"})
     texts = [f"text {number}" for number in range(12)]
     for number, text in enumerate(texts):
