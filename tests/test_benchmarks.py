@@ -88,3 +88,13 @@ def test_dense_alone() -> None:
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("dense, 20 queries x 300 documents x 384, top 100: ")
+
+
+def test_encode() -> None:
+    command = [sys.executable, BENCHMARKS / "bench_encode.py", "--json", "--documents", "8", "--rounds", "1"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    row = json.loads(done.stdout)["rows"][0]
+    assert row["work"].startswith("encode 8 documents of SciFact, MiniLM, 256 tokens, one thread, ")
+    assert row["ours"] > 0
+    assert row["other"] > 0
