@@ -159,7 +159,9 @@ def diagnose(
             continue
         encoder = Encoder.load(find_model(asked_for), wanted=options.precision)
         queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)[:]
-        documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)[:]
+        documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)[
+            :
+        ]
         spaces.append(look(names[role], queries, documents, probe, options.seed))
         if encoder.similarity == "dot":
             notes.append(f"{names[role]} ranks by dot product; all numbers here are of directions (cosine).")

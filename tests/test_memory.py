@@ -68,6 +68,7 @@ class Given:
     """An encoder that has the vectors already: those of the queries come first."""
 
     similarity = "cosine"
+    precision = "float32"
     source = SimpleNamespace(name="given")
     prompts = MappingProxyType({})
 

@@ -68,6 +68,7 @@ def ours(folder: Path) -> Any:
     }
     encoder = SimpleNamespace(
         similarity="cosine",
+        precision="float32",
         prompts={},
         source=SimpleNamespace(name="given"),
         encode=lambda texts, role, progress=None: given[role],

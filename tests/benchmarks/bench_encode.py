@@ -10,17 +10,14 @@ float32, the largest difference to the other side's vectors must be below 1e-5.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
-from figures import Row, finish
+from figures import Row, beside, finish, in_process
 
 SCIFACT = Path(__file__).parents[2] / "recipes" / "data" / "scifact"
 OTHER = "SentenceTransformer.encode, defaults"
@@ -38,7 +35,7 @@ def run_side(side: str, count: int, seed: int, out: Path) -> None:
     torch.set_num_threads(int(THREADS))
     corpus = Collection(SCIFACT).corpus
     places = np.random.default_rng(seed).permutation(len(corpus))
-    texts, few = corpus.texts(places[:count].tolist()), corpus.texts(places[-8:].tolist())
+    texts, few = [corpus[place] for place in places[:count]], [corpus[place] for place in places[-8:]]
     source = find_model(MINILM)
     if side == "ours":
         encoder = Encoder.load(source, wanted="auto")
@@ -61,18 +58,11 @@ def run_side(side: str, count: int, seed: int, out: Path) -> None:
     print(json.dumps({"seconds": seconds, "precision": encoder.precision if side == "ours" else "float32"}))
 
 
-def measured(side: str, count: int, seed: int, out: Path) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--side", side, "--documents", str(count), "--seed", str(seed)]
-    done = subprocess.run(
-        [*command, "--out", str(out)],
-        env={**os.environ, "OMP_NUM_THREADS": THREADS, "TOKENIZERS_PARALLELISM": "false"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(done.stderr)
-    return {**json.loads(done.stdout.splitlines()[-1]), "vectors": np.load(out)}
+def run(side: str, count: int, seed: int, out: Path) -> dict[str, Any]:
+    """Encode a sample in a process of its own."""
+    command = (__file__, "--side", side, "--documents", count, "--seed", seed, "--out", out)
+    found = in_process(*command, OMP_NUM_THREADS=THREADS, TOKENIZERS_PARALLELISM="false")
+    return {**found, "vectors": np.load(out)}
 
 
 def main() -> int:
@@ -93,7 +83,7 @@ def main() -> int:
         for seed in range(arguments.rounds):
             vectors: dict[str, Any] = {}
             for side in ("ours", "other") if seed % 2 == 0 else ("other", "ours"):
-                found = measured(side, arguments.documents, seed, Path(name) / f"{side}.npy")
+                found = run(side, arguments.documents, seed, Path(name) / f"{side}.npy")
                 seconds[side].append(found["seconds"])
                 vectors[side] = found["vectors"].astype(np.float64)
                 precision = found["precision"] if side == "ours" else precision
@@ -104,9 +94,17 @@ def main() -> int:
     if precision == "float32" and difference > 1e-5:
         sys.exit(f"the two sides differ by {difference}")
     work = f"encode {arguments.documents:,} documents of SciFact, MiniLM, 256 tokens, one thread, {precision}"
-    speed = {side: arguments.documents / median(values) for side, values in seconds.items()}
-    ratio = median(other / own for own, other in zip(seconds["ours"], seconds["other"], strict=True))
-    rows = [Row(work, OTHER, speed["ours"], speed["other"], "documents/s", ratio, 2.0, arguments.rounds)]
+    rows = [
+        beside(
+            work,
+            OTHER,
+            seconds["ours"],
+            seconds["other"],
+            amount=arguments.documents,
+            unit="documents/s",
+            least=2.0,
+        )
+    ]
     if precision == "bfloat16":
         rows.append(
             Row(f"{work}: lowest cosine", "float32", cosine, 1.0, "cosine", cosine, 0.999, arguments.rounds)
