@@ -8,6 +8,7 @@ qrels/SPLIT.parquet | SPLIT.tsv                                   query-id, corp
 import math
 import re
 import tempfile
+import unicodedata
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -19,6 +20,7 @@ from embedtrain.artifacts import Input, read_record, require_kind
 from embedtrain.errors import EmbedtrainError, first_three
 
 _SHARD = re.compile(r"^(?P<name>corpus|queries)(-\d+-of-(?P<count>\d+))?$")
+_WORD = re.compile(r"\w")
 # What the columns of a qrels file with a header may be called: query, document, grade.
 _QRELS_COLUMNS = (
     ("query-id", "query_id", "qid", "query"),
@@ -32,6 +34,13 @@ Qrels = dict[str, dict[str, float]]
 def join_title(title: str, text: str) -> str:
     """The text of a document as every stage sees it: title, one space, text; either may be missing."""
     return f"{title} {text}" if title and text else title or text
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text is seen: white space, controls and format characters (zero-width ones) only."""
+    return _WORD.search(text) is None and all(
+        sign.isspace() or unicodedata.category(sign) in ("Cc", "Cf") for sign in text
+    )
 
 
 class Texts(Sequence[str]):

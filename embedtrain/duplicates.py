@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embedtrain.candidates import Ints
-from embedtrain.collection import Texts
+from embedtrain.collection import Texts, is_blank
 
 BLANK = 0
 
@@ -37,10 +37,9 @@ def normalised(text: str) -> str:
 
 def fingerprint(text: str) -> int:
     """A number for a normalised text, equal where the texts are (63 bits of BLAKE2b); BLANK for a blank one."""
-    text = normalised(text)
-    if not text:
+    if is_blank(text):
         return BLANK
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    digest = hashlib.blake2b(normalised(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1 or 1
 
 

@@ -12,9 +12,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from embedtrain import console, inference, precision
-from embedtrain.artifacts import read_record
 from embedtrain.errors import EmbedtrainError
-from embedtrain.models import ModelSource, is_cross_encoder
+from embedtrain.models import ModelSource, check_encoder
 from embedtrain.precision import Precision
 from embedtrain.store import Vectors, VectorStore, text_key
 
@@ -80,16 +79,9 @@ class Encoder:
     ) -> "Encoder":
         """Load a model folder; `wanted` is the precision it computes in: auto, float32 or bfloat16.
 
-        Raises EmbedtrainError for a folder that sentence-transformers cannot read, for a cross-encoder, and for
-        one that does not say how token vectors are pooled (a guess would be wrong in silence).
+        Raises EmbedtrainError for a folder that sentence-transformers cannot read, and as `check_encoder` does.
         """
-        if (read_record(source.path) or {}).get("kind") == "teacher" or is_cross_encoder(source.path):
-            raise EmbedtrainError(f"{source.name} is a cross-encoder; a bi-encoder is needed here")
-        if not (source.path / "modules.json").is_file():
-            raise EmbedtrainError(
-                f"model {source.name} has no modules.json, so its pooling is not known; load it with "
-                "SentenceTransformer, add the pooling it was trained with, and save it"
-            )
+        check_encoder(source)
         try:
             with quiet_loading():
                 model = SentenceTransformer(

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from embedtrain.artifacts import Input, content_sha256, file_sha256
+from embedtrain.artifacts import Input, content_sha256, file_sha256, read_record
 from embedtrain.errors import EmbedtrainError
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -112,6 +112,24 @@ def find_model(name: str) -> ModelSource:
             return ModelSource(found, full, content_sha256(found))
     found = _from_hub(full)
     return ModelSource(found, full, content_sha256(found))
+
+
+def find_encoder(name: str) -> ModelSource:
+    """Find a bi-encoder as `find_model` does. Raises EmbedtrainError also for what `check_encoder` refuses."""
+    source = find_model(name)
+    check_encoder(source)
+    return source
+
+
+def check_encoder(source: ModelSource) -> None:
+    """Raise EmbedtrainError for a cross-encoder, and for a model that does not say how token vectors are pooled."""
+    if (read_record(source.path) or {}).get("kind") == "teacher" or is_cross_encoder(source.path):
+        raise EmbedtrainError(f"{source.name} is a cross-encoder; a bi-encoder is needed here")
+    if not (source.path / "modules.json").is_file():  # a guess would be wrong in silence
+        raise EmbedtrainError(
+            f"model {source.name} has no modules.json, so its pooling is not known; load it with "
+            "SentenceTransformer, add the pooling it was trained with, and save it"
+        )
 
 
 def is_cross_encoder(path: Path) -> bool:

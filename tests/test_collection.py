@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from embedtrain.collection import Collection, join_title, judgements, split_files, table_files
+from embedtrain.collection import Collection, is_blank, join_title, judgements, split_files, table_files
+from embedtrain.duplicates import BLANK, fingerprint
 from embedtrain.errors import EmbedtrainError
 
 
@@ -202,3 +203,19 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(EmbedtrainError, match=r"has no corpus\.parquet or corpus\.jsonl"):
         Collection(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("text", "blank"),
+    [
+        ("", True),
+        (" \n\u00a0\u3000\u200b\ufeff\u00ad\x00\x1c", True),
+        ("\u180e\u061c\U000e0020", True),  # format characters: a separator, a mark of direction, a tag
+        ("a", False),
+        ("?", False),
+        ("\u0301", False),
+    ],
+)
+def test_blank_means_the_same_to_harvest_and_to_mine(text: str, blank: bool) -> None:
+    assert is_blank(text) is blank
+    assert (fingerprint(text) == BLANK) is blank

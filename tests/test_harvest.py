@@ -29,7 +29,7 @@ from embedtrain.config import HarvestOptions
 from embedtrain.console import silent
 from embedtrain.errors import EmbedtrainError
 from embedtrain.harvest import beir, recognise, table, titles, writing
-from embedtrain.harvest.draft import Document, Draft, Query, document_id, is_blank, query_id, without_copy
+from embedtrain.harvest.draft import Document, Draft, Query, document_id, query_id, without_copy
 from embedtrain.harvest.split import cut, limit_queries, sample_documents
 
 OPTIONS = HarvestOptions()
@@ -196,11 +196,6 @@ def test_titles_become_queries_and_leave_their_documents(tmp_path: Path) -> None
 )
 def test_a_copied_query_is_cut_and_a_sentence_is_not(query: str, text: str, left: str) -> None:
     assert without_copy([query], text) == left
-
-
-@pytest.mark.parametrize(("text", "blank"), [("", True), (" \n\u00a0\u200b\ufeff\x00", True), ("a", False)])
-def test_blank(text: str, blank: bool) -> None:
-    assert is_blank(text) is blank
 
 
 # -- BEIR folders ------------------------------------------------------------------------------------------------

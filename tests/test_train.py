@@ -264,6 +264,10 @@ def test_a_teacher_is_no_encoder_and_a_model_no_collection(story: Path, tiny: Pa
     done = run_cli("eval", tiny, "--model", story / "teacher", "--out", "results")
     assert done.returncode == 1
     assert "is a cross-encoder; a bi-encoder is needed" in done.stderr
+    done = run_cli("mine", tiny, "--model", story / "teacher", "--out", "mined.parquet")
+    assert done.returncode == 1
+    assert "is a cross-encoder; a bi-encoder is needed" in done.stderr
+    assert "BM25" not in done.stderr  # it is said before the work starts
     done = run_cli("pretrain", story / "tuned", "--out", "out")
     assert done.returncode == 1
     assert "is a model artifact where a collection one is needed" in done.stderr

@@ -38,10 +38,10 @@ def diagnose(
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input, require_kind
-        from embedtrain.models import find_model
+        from embedtrain.models import find_encoder
 
-        inputs = [Input.of("collection", collection), find_model(model).as_input()]
-        inputs += [find_model(against).as_input("base")] if against else []
+        inputs = [Input.of("collection", collection), find_encoder(model).as_input()]
+        inputs += [find_encoder(against).as_input("base")] if against else []
         if evaluation:
             require_kind(evaluation, "evaluation")
             inputs.append(Input.of("evaluation", evaluation))

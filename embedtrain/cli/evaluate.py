@@ -97,10 +97,10 @@ def evaluate(
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input
-        from embedtrain.models import find_model
+        from embedtrain.models import find_encoder, find_model
 
         inputs = [Input.of("collection", collection)]
-        inputs += [find_model(name).as_input() for name in models]
+        inputs += [find_encoder(name).as_input() for name in models]
         inputs += [find_model(rerank).as_input("teacher")] if rerank else []
         inputs += [Input.of("run", path) for path in runs]
         return Claim(out, kind="evaluation", stage="eval", options=options, inputs=inputs, force=force)

@@ -173,7 +173,7 @@ def mine(
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input
         from embedtrain.memory import allowed
-        from embedtrain.models import find_model
+        from embedtrain.models import find_encoder
 
         dense = any(map(config.is_dense, options.retrievers))
         allowed(memory)
@@ -183,7 +183,7 @@ def mine(
             _, inputs = mined_inputs(reselect, collection, "mined")
         else:
             inputs = [Input.of("collection", collection or Path())]
-            inputs += [find_model(name).as_input() for name in (models if dense else [])]
+            inputs += [find_encoder(name).as_input() for name in (models if dense else [])]
         return Claim(out, kind="mined", stage="mine", options=options, inputs=inputs, force=force)
 
     def work(claim: Any, progress: console.Progress) -> None:

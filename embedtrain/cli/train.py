@@ -70,9 +70,9 @@ def pretrain(
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input
-        from embedtrain.models import find_model
+        from embedtrain.models import find_encoder
 
-        inputs = [Input.of("collection", collection), find_model(model).as_input()]
+        inputs = [Input.of("collection", collection), find_encoder(model).as_input()]
         return Claim(out, kind="model", stage="pretrain", options=options, inputs=inputs, force=force)
 
     def work(claim: Any, progress: console.Progress) -> None:
@@ -141,10 +141,10 @@ def finetune(
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim
-        from embedtrain.models import find_model
+        from embedtrain.models import find_encoder
 
         _, inputs = mined_inputs(mined, collection, "mined", "scored")
-        inputs.append(find_model(model).as_input())
+        inputs.append(find_encoder(model).as_input())
         return Claim(out, kind="model", stage="finetune", options=options, inputs=inputs, force=force)
 
     def work(claim: Any, progress: console.Progress) -> None:

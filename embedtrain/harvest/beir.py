@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from embedtrain import readers
-from embedtrain.collection import check_ids, judgements, split_files, table_files
+from embedtrain.collection import check_ids, is_blank, judgements, split_files, table_files
 from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
-from embedtrain.harvest.draft import Document, Draft, Query, is_blank, refuse_clashes
+from embedtrain.harvest.draft import Document, Draft, Query, refuse_clashes
 from embedtrain.readers import Row
 
 _OWN = frozenset({"_id", "title", "text"})

@@ -11,9 +11,6 @@ from embedtrain.collection import Qrels, join_title
 from embedtrain.errors import EmbedtrainError, first_three
 from embedtrain.readers import Row
 
-# A character that is seen: no space, no control, no zero-width one, no soft hyphen.
-_SEEN = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]")
-
 # What may stand between a copied query and the rest of its document: a line end or punctuation.
 _AFTER_COPY = re.compile(r"[ \t]*(?:[.:!?]+(?=\s|$)|[-–—|](?=\s)|(?=\n)|$)\s*")
 
@@ -31,11 +28,6 @@ class Query(NamedTuple):
 
     text: str
     extra: Row
-
-
-def is_blank(text: str) -> bool:
-    """Whether nothing of a text is seen: spaces, controls and zero-width characters only."""
-    return _SEEN.search(text) is None
 
 
 def document_key(title: str, text: str) -> str:

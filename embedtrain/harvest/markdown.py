@@ -22,10 +22,11 @@ import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from embedtrain.collection import is_blank
 from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
-from embedtrain.harvest.draft import Draft, is_blank, query_key, without_copy
+from embedtrain.harvest.draft import Draft, query_key, without_copy
 from embedtrain.harvest.pages import read_pages
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from embedtrain import readers
+from embedtrain.collection import is_blank
 from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.harvest.draft import Draft, is_blank
+from embedtrain.harvest.draft import Draft
 
 
 def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress) -> None:

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from embedtrain import readers
-from embedtrain.collection import table_files
+from embedtrain.collection import is_blank, table_files
 from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
 from embedtrain.harvest.beir import read_id, read_text
-from embedtrain.harvest.draft import Draft, is_blank, without_copy
+from embedtrain.harvest.draft import Draft, without_copy
 
 
 def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress) -> None:
