@@ -163,6 +163,8 @@ def diagnose(
             :
         ]
         spaces.append(look(names[role], queries, documents, probe, options.seed))
+        if encoder.precision != "float32":
+            notes.append(f"{names[role]} encoded in {encoder.precision}.")
         if encoder.similarity == "dot":
             notes.append(f"{names[role]} ranks by dot product; all numbers here are of directions (cosine).")
     space, base = spaces[0], spaces[1] if against else None

@@ -1,5 +1,6 @@
 """The command line as a whole: quick, light, documented, with one meaning for each exit code."""
 
+import json
 import os
 import re
 import signal
@@ -7,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ROOT, RunCli
+from conftest import ROOT, RunCli, write_collection
 from typer.main import get_command
 
-from embedtrain import cli
+from embedtrain import cli, config
 
 COMMAND = get_command(cli.app)
 COMMANDS = list(COMMAND.commands)  # type: ignore[attr-defined]
@@ -119,6 +121,29 @@ def test_a_precision_that_is_not_known_is_wrong_usage(run_cli: RunCli, args: lis
     done = run_cli(*args, "--precision", "float16")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: --precision float16: auto, float32, bfloat16 are the choices\n"
+
+
+def test_every_command_that_encodes_obeys_precision_and_says_it(run_cli: RunCli, tmp_path: Path) -> None:
+    """Break that turns it red: --precision of one command not passed on to its model."""
+    documents = [{"_id": f"d{n}", "title": "", "text": f"text {n}"} for n in range(12)]
+    queries = [{"_id": f"q{n}", "text": f"question {n}"} for n in range(3)]
+    judged = [(f"q{n}", f"d{n}", 1) for n in range(3)]
+    write_collection(tmp_path / "c", documents, queries, {"train": judged, "test": judged})
+
+    def run(*args: str) -> dict[str, Any]:
+        done = run_cli(*args, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    mine = ("mine", "c", "--retriever", "dense", "--out", "mined.parquet", "--precision")
+    assert run(*mine, "bfloat16")["model"]["precision"] == "bfloat16"
+    again = run(*mine, "float32")
+    assert (again["model"]["precision"], again["up_to_date"]) == ("float32", False)
+    run("eval", "c", "--model", config.MODEL, "--out", "e", "--precision", "bfloat16")
+    measured = json.loads((tmp_path / "e" / "summary.json").read_text("utf-8"))
+    assert '"precision": "bfloat16"' in json.dumps(measured["systems"])
+    looked = run("diagnose", config.MODEL, "--collection", "c", "--out", "r", "--precision", "bfloat16")
+    assert any(note.endswith(" encoded in bfloat16.") for note in looked["notes"])
 
 
 def test_nothing_to_measure_and_mixtures_without_a_model(run_cli: RunCli, tiny: Path) -> None:

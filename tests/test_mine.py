@@ -193,6 +193,7 @@ def test_texts_go_to_the_encoder_bare_and_once(tmp_path: Path) -> None:
     _, summary, _ = run(source, encoder)
     assert encoder.asked == [("query", ["a"]), ("document", ["b"])]
     assert summary["model"]["prompts"] == {"query": "query: ", "document": "passage: "}
+    assert summary["model"]["precision"] == "float32"
 
 
 def test_queries_without_tokens_are_counted_and_said(tmp_path: Path) -> None:
