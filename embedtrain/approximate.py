@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embedtrain import memory, search
-from embedtrain.console import Progress, silent
+from embedtrain.console import Progress, silent, size
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits, Ties
 from embedtrain.search import Exact
@@ -168,8 +168,8 @@ def open_index(
     each = 4 * dimension + (8 if kind == "ivf" else 8 * _LINKS + 16)
     if allowed is not None and len(documents) * each > allowed:
         raise UsageError(
-            f"--index {kind} holds all vectors in memory, {memory.shown(len(documents) * each)} of them, and "
-            f"{memory.shown(allowed)} are allowed; give more with --memory, or leave --index out: exact search "
+            f"--index {kind} holds all vectors in memory, {size(len(documents) * each)} of them, and "
+            f"{size(allowed)} are allowed; give more with --memory, or leave --index out: exact search "
             "reads them from disk"
         )
     found = Approximate(kind, exact, queries, documents, ids, k, seed=seed, progress=progress)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from embedtrain import memory, okapi
+from embedtrain import okapi
 from embedtrain.config import LexicalOptions
-from embedtrain.console import Progress, silent
+from embedtrain.console import Progress, silent, size
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits, Ties
 from embedtrain.tokens import Tokenizer, check_language, settle_language
@@ -54,8 +54,8 @@ def _check_memory(tokens: int, seen: int, documents: int, allowed: int | None) -
     expected = tokens if 20 * seen < documents else round(tokens / seen * documents)
     if allowed is not None and _TOKEN * expected > allowed:
         raise UsageError(
-            f"the BM25 index of {documents:,} documents needs about {memory.shown(_TOKEN * expected)} to be built, and "
-            f"{memory.shown(allowed)} are allowed; give more with --memory, or leave BM25 out with --retriever dense"
+            f"the BM25 index of {documents:,} documents needs about {size(_TOKEN * expected)} to be built, and "
+            f"{size(allowed)} are allowed; give more with --memory, or leave BM25 out with --retriever dense"
         )
 
 

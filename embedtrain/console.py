@@ -29,7 +29,7 @@ def _plain(seconds: float) -> str:
 
 
 class _Lines:
-    """Progress for logs: a line when a step starts, one every 15 seconds with the time left, one at its end."""
+    """Progress for logs: a line every 15 seconds of a step, with the time left, and one at its end."""
 
     def __init__(self) -> None:
         self._what = ""

@@ -7,10 +7,11 @@ import shutil
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from embedtrain import __version__, precision
+from embedtrain import __version__, memory, precision
 from embedtrain.console import size
 from embedtrain.models import PACKAGED, cache_folder
 
@@ -24,7 +25,7 @@ def examine() -> dict[str, object]:
     found |= {name: _version(name) for name in LIBRARIES}
     found["cores"] = _cores()
     found |= _torch()
-    found["memory"] = _memory(Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max"))
+    found["memory"] = _memory(Path("/proc/meminfo"))
     found["bf16 on the CPU"] = native_bf16(Path("/proc/cpuinfo"))
     for name in dict.fromkeys(packaged.name for packaged in PACKAGED):
         there = any(packaged.find() for packaged in PACKAGED if packaged.name == name)
@@ -76,7 +77,7 @@ def native_bf16(cpuinfo: Path) -> str:
     return f"native ({', '.join(native)})" if native else "emulated: slower than float32"
 
 
-def _memory(meminfo: Path, limit: Path) -> str:
+def _memory(meminfo: Path, limits: Iterable[Path] = memory.CONTROL_GROUPS) -> str:
     """Total and available memory; a container's own limit where it is lower."""
     try:
         pairs = (line.split(":") for line in meminfo.read_text("utf-8").splitlines() if ":" in line)
@@ -85,11 +86,8 @@ def _memory(meminfo: Path, limit: Path) -> str:
     except (OSError, ValueError, KeyError, IndexError):
         return "unknown (no /proc/meminfo)"
     text = f"{size(total)}, {size(free)} available"
-    try:
-        allowed = int(limit.read_text("utf-8"))
-    except (OSError, ValueError):
-        return text
-    return f"{text}, this container may use {size(allowed)}" if allowed < total else text
+    allowed = memory.container(limits)
+    return f"{text}, this container may use {size(allowed)}" if allowed and allowed < total else text
 
 
 def _cache(folder: Path) -> str:

@@ -4,8 +4,10 @@ Block sizes never change a result. What is not counted here: the libraries and a
 what every document costs once, its id and its place in the orders, about 0.3 kB.
 """
 
+import contextlib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from embedtrain.errors import UsageError
@@ -14,8 +16,11 @@ from embedtrain.search import BLOCK
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kmgt]?)(?P<binary>i?)b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SMALLEST = 10**7
-# What a container may use (control groups, version 2 and 1), in bytes; "max" where nothing bounds it.
-_CONTROL_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# Control groups, version 2 and 1.
+CONTROL_GROUPS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 # Bytes: of a candidate while negatives are chosen (measured: see tests/test_memory.py), and of one in a search.
 _CANDIDATE = 512
@@ -36,20 +41,19 @@ def parse(text: str) -> int:
     return size
 
 
-def shown(size: int) -> str:
-    """A number of bytes for people."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+def container(files: Iterable[Path] = CONTROL_GROUPS) -> int | None:
+    """What the container this runs in may use, in bytes; None where nothing bounds it."""
+    limits = []
+    for file in files:
+        with contextlib.suppress(OSError, ValueError):  # there is no such file, or it says "max"
+            limits.append(int(file.read_text("ascii")))
+    return min(limits, default=None)
 
 
 def machine() -> int:
-    """The memory of this machine, or of the container this runs in, in bytes."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in _CONTROL_GROUPS:
-        try:
-            sizes.append(int(Path(name).read_text("ascii")))
-        except (OSError, ValueError):
-            continue
-    return min(sizes)
+    """The memory of this machine, or of the container this runs in where that is less, in bytes."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(whole, container() or whole)
 
 
 def allowed(text: str) -> int:

@@ -311,7 +311,7 @@ def test_an_index_that_needs_more_memory_is_refused() -> None:
     ids = [f"d{number}" for number in range(3000)]
     options = LexicalOptions(language="none")
     with pytest.raises(
-        UsageError, match=r"index of 3,000 documents needs about 1 MB to be built, and 0 MB are allowed"
+        UsageError, match=r"index of 3,000 documents needs about 820.3 KiB to be built, and 390.6 KiB are allowed"
     ):
         BM25(texts, ids, options, allowed=400_000)
     assert BM25(texts, ids, options, allowed=1_000_000).without_tokens == 0

@@ -42,20 +42,20 @@ def test_bf16_of_a_cpu(tmp_path: Path, text: str, answer: str) -> None:
 
 def test_a_machine_without_proc(tmp_path: Path) -> None:
     assert doctor.native_bf16(tmp_path / "none").startswith("unknown")
-    assert doctor._memory(tmp_path / "none", tmp_path / "none").startswith("unknown")
-    assert doctor._memory(write(tmp_path / "odd", "MemTotal: much\n"), tmp_path / "none").startswith("unknown")
+    assert doctor._memory(tmp_path / "none", [tmp_path / "none"]).startswith("unknown")
+    assert doctor._memory(write(tmp_path / "odd", "MemTotal: much\n"), [tmp_path / "none"]).startswith("unknown")
 
 
 def test_memory_and_the_limit_of_a_container(tmp_path: Path) -> None:
     meminfo = write(tmp_path / "meminfo", "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: 8388608 kB\n")
-    assert doctor._memory(meminfo, tmp_path / "none") == "16.0 GiB, 8.0 GiB available"
-    assert doctor._memory(meminfo, write(tmp_path / "max", "max\n")) == "16.0 GiB, 8.0 GiB available"
-    limited = doctor._memory(meminfo, write(tmp_path / "limit", "4294967296\n"))
+    assert doctor._memory(meminfo, [tmp_path / "none"]) == "16.0 GiB, 8.0 GiB available"
+    assert doctor._memory(meminfo, [write(tmp_path / "max", "max\n")]) == "16.0 GiB, 8.0 GiB available"
+    limited = doctor._memory(meminfo, [write(tmp_path / "limit", "4294967296\n")])
     assert limited == "16.0 GiB, 8.0 GiB available, this container may use 4.0 GiB"
 
 
 def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor._cache(tmp_path / "none") == f"{tmp_path / 'none'}, empty"
+    assert doctor._cache([tmp_path / "none"]) == f"{tmp_path / 'none'}, empty"
     write(tmp_path / "vectors", "x" * 2048)
     assert doctor._cache(tmp_path) == f"{tmp_path}, 2.0 KiB in 1 files"
     monkeypatch.setenv("HOME", str(tmp_path.parent))

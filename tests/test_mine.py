@@ -680,6 +680,16 @@ def test_choosing_again_needs_no_search(tiny: Path, tmp_path: Path, run_cli: Run
     assert "give the COLLECTION to mine" in run_cli("mine", "--out", "x.parquet").stderr
 
 
+def test_choosing_again_from_what_was_mined_before_an_option_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from embedtrain.cli.mine import _SEARCH, _search_options
+
+    options = {name: getattr(MineOptions, name) for name in _SEARCH if name != "precision"}
+    record = {"options": {**options, "top_k": 7, "retrievers": ["bm25"]}}
+    monkeypatch.setattr("embedtrain.artifacts.require_kind", lambda *_: record)
+    found = _search_options(Path("mined.parquet"))
+    assert found == {**options, "top_k": 7, "retrievers": ("bm25",), "precision": MineOptions.precision}
+
+
 def test_audit_and_gates(tiny: Path, tmp_path: Path, run_cli: RunCli) -> None:
     base = ("mine", tiny, "--retriever", "bm25", "--out", "m.parquet", "--audit", "audit.json")
     done = run_cli(*base, "--fail-if", "short>0.9", "--fail-if", "missed>=0")

@@ -235,7 +235,7 @@ def _search_options(mined: Path) -> dict[str, Any]:
     from embedtrain.artifacts import require_kind
 
     recorded = require_kind(mined, "mined")["options"]
-    found = {name: recorded[name] for name in _SEARCH}
+    found = {name: recorded.get(name, getattr(config.MineOptions, name)) for name in _SEARCH}
     return found | {"retrievers": tuple(found["retrievers"])}
 
 
