@@ -55,7 +55,7 @@ def test_memory_and_the_limit_of_a_container(tmp_path: Path) -> None:
 
 
 def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor._cache([tmp_path / "none"]) == f"{tmp_path / 'none'}, empty"
+    assert doctor._cache(tmp_path / "none") == f"{tmp_path / 'none'}, empty"
     write(tmp_path / "vectors", "x" * 2048)
     assert doctor._cache(tmp_path) == f"{tmp_path}, 2.0 KiB in 1 files"
     monkeypatch.setenv("HOME", str(tmp_path.parent))
