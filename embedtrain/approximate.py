@@ -11,11 +11,12 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import memory, search
+from embedtrain import memory
 from embedtrain.console import Progress, silent, size
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits, Ties
 from embedtrain.search import Exact
+from embedtrain.vectors import as_float32, directions, pair_scores
 
 EXACT = "exact"
 KINDS = (EXACT, "ivf", "hnsw")
@@ -43,10 +44,10 @@ def recall(found: Hits, truth: Hits) -> float:
     return shared / max(1, sum(len(part) for part in truth.positions))
 
 
-def _part(vectors: Any, start: int, similarity: str) -> NDArray[np.float32]:
-    """A block of vectors as faiss wants them: float32 in C order, of length 1 for cosine."""
-    part = search.as_float32(vectors[start : start + _BLOCK])
-    return search.directions(part) if similarity == "cosine" else part
+def _ready(rows: Any, similarity: str) -> NDArray[np.float32]:
+    """Vectors as faiss wants them: float32 in C order, of length 1 for cosine."""
+    rows = as_float32(rows)
+    return directions(rows) if similarity == "cosine" else rows
 
 
 class _Index:
@@ -74,7 +75,7 @@ class _Index:
             faiss.omp_set_num_threads(1)
         try:
             for start in range(0, count, _BLOCK):
-                self._engine.add(_part(documents, start, similarity))
+                self._engine.add(_ready(documents[start : start + _BLOCK], similarity))
                 progress(f"build the {kind} index", min(start + _BLOCK, count), count, "")
         finally:
             faiss.omp_set_num_threads(threads)
@@ -82,8 +83,7 @@ class _Index:
     def _train(self, documents: Any, lists: int, similarity: str, seed: int) -> None:
         wanted = min(len(documents), lists * _MOST_PER_LIST)
         chosen = np.sort(np.random.default_rng([seed, 3]).permutation(len(documents))[:wanted])
-        sample = search.as_float32(documents[chosen])
-        self._engine.train(search.directions(sample) if similarity == "cosine" else sample)
+        self._engine.train(_ready(documents[chosen], similarity))
 
     def look(self, queries: NDArray[np.float32], k: int, effort: int) -> NDArray[np.int64]:
         """Positions (n, k) of neighbours, -1 where there are fewer."""
@@ -110,7 +110,7 @@ class Approximate:
         self._ties = Ties(ids)
         self._index = _Index(kind, documents, exact.similarity, seed, progress)
         chosen = np.sort(np.random.default_rng([seed, 4]).permutation(len(queries))[:SAMPLE])
-        asked = search.as_float32(queries[chosen])
+        asked = as_float32(queries[chosen])
         truth = exact.search(asked, k, progress)
         last = self._index.last
         self._effort = min(max(self._index.first, k if kind == "hnsw" else 1), last)
@@ -126,16 +126,15 @@ class Approximate:
         """The k nearest documents of every query, as far as the index finds them."""
         found = []
         for start in range(0, len(queries), _QUERIES):
-            found.append(self._found(search.as_float32(queries[start : start + _QUERIES]), k))
+            found.append(self._found(as_float32(queries[start : start + _QUERIES]), k))
             progress(self._what, min(start + _QUERIES, len(queries)), len(queries), "")
         return Hits.joined(found)
 
     def _found(self, queries: NDArray[np.float32], k: int) -> Hits:
-        unit = search.directions(queries) if self._similarity == "cosine" else queries
-        found = self._index.look(unit, k, self._effort)
+        found = self._index.look(_ready(queries, self._similarity), k, self._effort)
         row, column = np.nonzero(found >= 0)
         places = found[row, column]
-        scores = search.pair_scores(queries, self._documents, row, places, similarity=self._similarity)
+        scores = pair_scores(queries, self._documents, row, places, similarity=self._similarity)
         return self._ties.best_of_each(
             self._ties.keys(scores, places), np.bincount(row, minlength=len(queries)), k
         )
@@ -150,17 +149,19 @@ def open_index(
     *,
     similarity: str = "cosine",
     allowed: int | None = None,
+    device: Any = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> tuple[Exact | Approximate, dict[str, Any]]:
     """What searches the documents as asked for, and facts: which search it is, with what effort, and its recall.
 
     The recall is measured on a sample of `queries`. A small corpus is searched exactly whatever was asked for.
-    `allowed`: bytes of memory. Raises UsageError for an unknown kind, and for an index that needs more memory.
+    `allowed`: bytes of memory; `device`: a GPU that the exact search runs on. Raises UsageError for an unknown kind, and for an index that needs more memory.
     """
     check_index(kind)
     dimension = int(documents.shape[1]) if len(documents) else 0
-    exact = Exact(documents, ids, similarity, block=memory.search_block(allowed, dimension))
+    block = memory.search_block(allowed, dimension) if device is None else None
+    exact = Exact(documents, ids, similarity, block=block, device=device)
     if kind == EXACT:
         return exact, {}
     if len(documents) < FEWEST:

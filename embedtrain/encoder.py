@@ -105,6 +105,11 @@ class Encoder:
         return self.model.device
 
     @property
+    def gpu(self) -> torch.device | None:
+        """Where the model computes, if that is no CPU."""
+        return None if self.device.type == "cpu" else self.device
+
+    @property
     def similarity(self) -> Literal["cosine", "dot"]:
         """The model's own similarity; distances (euclidean, manhattan) are refused with EmbedtrainError."""
         name = self.model.similarity_fn_name

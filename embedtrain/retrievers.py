@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import approximate, search
+from embedtrain import approximate
 from embedtrain.bm25 import BM25
 from embedtrain.candidates import Ints
 from embedtrain.collection import Texts
 from embedtrain.config import DENSE, LEXICAL, LexicalOptions, MineOptions
 from embedtrain.console import Progress
 from embedtrain.hits import Hits
+from embedtrain.vectors import pair_scores
 
 if TYPE_CHECKING:  # torch is loaded where a model is asked for
     from embedtrain.encoder import Encoder
@@ -105,6 +106,7 @@ class Dense:
             options.top_k,
             similarity=self._similarity,
             allowed=allowed,
+            device=encoder.gpu,
             seed=options.seed,
             progress=progress,
         )
@@ -122,4 +124,4 @@ class Dense:
 
     def score(self, queries: Ints, documents: Ints) -> NDArray[np.float32]:
         """Cosine or dot product."""
-        return search.pair_scores(self._queries, self._documents, queries, documents, similarity=self._similarity)
+        return pair_scores(self._queries, self._documents, queries, documents, similarity=self._similarity)

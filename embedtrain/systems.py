@@ -180,7 +180,9 @@ def _of_model(
     encoder, ids = Encoder.load(source, wanted=precision), collection.corpus.ids
     queries = encoder.encode(questions.texts, "query", progress)
     documents = encoder.encode(texts, "document", progress)
-    found = dense(queries, documents, ids, k + 1, similarity=encoder.similarity, progress=progress)
+    found = dense(
+        queries, documents, ids, k + 1, similarity=encoder.similarity, progress=progress, device=encoder.gpu
+    )
     cut = _documents_cut(encoder, texts)
     about = {
         "model": source.name,

@@ -147,7 +147,9 @@ class _Dev:
         corpus, questions = self._collection.corpus, self._questions
         queries = self._encoder.encode(questions.texts, "query", stored=False)
         documents = self._encoder.encode(corpus, "document", self._progress, stored=False)
-        found = search.dense(queries, documents, corpus.ids, 11, similarity=self._encoder.similarity)
+        found = search.dense(
+            queries, documents, corpus.ids, 11, similarity=self._encoder.similarity, device=self._encoder.gpu
+        )
         hits, _ = without_self(found, questions, corpus.ids, 10)
         return float(np.mean(score_run(hits, corpus.ids, questions.qrels, DEV_MEASURE)))
 

@@ -12,6 +12,7 @@ import pytest
 from embedtrain import approximate, search
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
+from embedtrain.vectors import pair_scores
 
 
 def names(count: int) -> list[str]:
@@ -53,7 +54,7 @@ def test_recall_is_measured_against_exact_search(
         assert len(found) == 10
         assert (np.diff(scores) <= 0).all()
     row = np.repeat(np.arange(60), 10)
-    exact = search.pair_scores(queries, documents, row, np.concatenate(hits.positions), similarity=similarity)
+    exact = pair_scores(queries, documents, row, np.concatenate(hits.positions), similarity=similarity)
     assert np.array_equal(np.concatenate(hits.scores), exact)
 
 

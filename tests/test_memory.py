@@ -69,6 +69,7 @@ class Given:
 
     similarity = "cosine"
     precision = "float32"
+    gpu = None
     source = SimpleNamespace(name="given")
     prompts = MappingProxyType({})
 

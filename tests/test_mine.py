@@ -31,6 +31,7 @@ class Fake:
 
     source = SimpleNamespace(name="fake")
     precision = "float32"
+    gpu = None
     prompts = MappingProxyType({"query": "query: ", "document": "passage: "})
 
     def __init__(self, vectors: dict[str, Sequence[float]], similarity: str = "dot") -> None:

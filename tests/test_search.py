@@ -1,7 +1,8 @@
 """Exact dense search and fusion, against the obvious loop, faiss and the cases P20-P27.
 
 Deliberate breaks that turn a test red: `Ties` counting places from the first id, no second scoring of nominees
-(test_equal_vectors_...), no allowance for rounding in `_bar`, one side left unnormalised (test_cosine_...).
+(test_equal_vectors_...), no allowance for rounding in `_bar`, one side left unnormalised (test_cosine_...), a device
+that forgets what it did not send back (test_a_device_...), BLAS left with one thread (test_threads_...).
 """
 
 import tracemalloc
@@ -20,7 +21,8 @@ from threadpoolctl import threadpool_info
 from embedtrain import search
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits, Ties, fuse
-from embedtrain.search import dense, pair_scores
+from embedtrain.search import dense
+from embedtrain.vectors import pair_scores
 
 BLOCKS = [(1, 1), (1, 2), (2, 3), (3, 4), (256, 16_384)]
 
@@ -224,6 +226,29 @@ def test_k_hits_are_kept_whatever_the_number_of_blocks(step: int) -> None:
     documents = np.random.default_rng(5).normal(size=(10, 4)).astype(np.float32)
     hits = dense(documents[:1], documents, names(10), 2, block=(1, step))
     assert pairs(hits) == slow(documents[:1], documents, names(10), 2, "cosine")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["cosine", "dot"]), st.integers(1, 60))
+def test_a_device_finds_the_same(seed: int, similarity: str, k: int) -> None:
+    """Many equal scores, more of them than are held, in blocks larger and smaller than what is held."""
+    generator = np.random.default_rng(seed)
+    documents = generator.integers(-1, 2, size=(150, 3)).astype(np.float32)
+    queries = generator.normal(size=(5, 3)).astype(np.float32)
+    expected = dense(queries, documents, names(150), k, similarity=similarity)
+    for block in ((2, 150), (5, 40), (1, 7)):
+        found = dense(
+            queries, documents, names(150), k, similarity=similarity, block=block, device=torch.device("cpu")
+        )
+        assert pairs(found) == pairs(expected)
+
+
+def test_a_device_finds_thousands() -> None:
+    """P24: the GPU index of faiss refuses more than 2,048; here k is 2,060."""
+    generator = np.random.default_rng(8)
+    documents = generator.normal(size=(5000, 8)).astype(np.float32)
+    hits = dense(documents[:3], documents, names(5000), 2060, device=torch.device("cpu"))
+    assert pairs(hits) == pairs(dense(documents[:3], documents, names(5000), 2060))
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,7 @@ def ours(folder: Path) -> Any:
     encoder = SimpleNamespace(
         similarity="cosine",
         precision="float32",
+        gpu=None,
         prompts={},
         source=SimpleNamespace(name="given"),
         encode=lambda texts, role, progress=None: given[role],
