@@ -17,6 +17,9 @@ from embedtrain import __version__, atomic
 from embedtrain.errors import EmbedtrainError, UsageError
 
 RECORD_FILE = "embedtrain.json"
+# Rows of a Parquet artifact that are written together.
+ROW_GROUP = 1_024
+
 RECORD_KEY = b"embedtrain"
 
 SCHEMA_VERSION = {
@@ -310,16 +313,27 @@ class TableWriter:
         self._claim = claim
         self._file = file
         self._rows = 0
+        self._waiting: list[Any] = []
         self.record: dict[str, Any] | None = None
 
     def write(self, table: Any) -> None:
-        """Add the rows of a pyarrow table, as one row group; nothing where there are none."""
-        if table.num_rows:
-            self._file.write_table(table)
-            self._rows += table.num_rows
+        """Add the rows of a pyarrow table. Row groups have the same sizes however the rows come: so have the bytes."""
+        self._rows += table.num_rows
+        self._waiting.append(table)
+        while (waiting := sum(part.num_rows for part in self._waiting)) >= ROW_GROUP:
+            self._write_group(waiting)
+
+    def _write_group(self, waiting: int) -> None:
+        import pyarrow as pa
+
+        rows = pa.concat_tables(self._waiting)
+        self._file.write_table(rows.slice(0, ROW_GROUP).combine_chunks())
+        self._waiting = [rows.slice(ROW_GROUP)] if waiting > ROW_GROUP else []
 
     def finish(self, *, dropped: Mapping[str, int], summary: Mapping[str, Any]) -> None:
         """Put the record into the footer; nothing is written after it."""
+        if waiting := sum(part.num_rows for part in self._waiting):
+            self._write_group(waiting)
         self.record = self._claim.make_record(rows=self._rows, dropped=dropped, summary=summary)
         self._file.add_key_value_metadata({RECORD_KEY: json.dumps(self.record).encode()})
 

@@ -170,9 +170,7 @@ class Found:
         options, count = choice.options, len(choice.queries)
         ties = Ties(choice.collection.corpus.ids)
         together = memory.chosen_together(self.allowed, options.top_k * len(self.retrievers))
-        # Whole blocks: what is judged together does not depend on what is searched together.
         searched = memory.searched_together(self.allowed, options.top_k, self.dimension)
-        searched = max(1, searched // together) * together
         for first in range(0, count, searched):
             rows = slice(first, min(first + searched, count))
             told = progress if rows.stop - first == count else _for_some(progress, rows)

@@ -17,7 +17,7 @@ from conftest import RunCli, write_collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedtrain import memory, mine, mined
+from embedtrain import artifacts, memory, mine, mined
 from embedtrain.artifacts import Claim, Input
 from embedtrain.collection import Collection
 from embedtrain.config import MineOptions
@@ -448,16 +448,34 @@ def test_an_artifact_without_rows_is_not_written(tmp_path: Path) -> None:
 
 def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = {f"d{number}": f"word{number % 7} sun {number}" for number in range(30)}
-    queries = {f"q{number}": f"word{number} sun" for number in range(7)}
+    queries = {f"q{number}": f"word{number} sun" if number % 3 else "..." + "!" * number for number in range(7)}
     source = collection(tmp_path / "c", corpus, queries, {q: [f"d{n}"] for n, q in enumerate(queries)})
     vectors = np.random.default_rng(0).normal(size=(37, 5))
     encoder = Fake(dict(zip([*corpus.values(), *queries.values()], vectors.tolist(), strict=True)))
-    both = {"retrievers": ("bm25", "dense"), "sampling": "random", "mix": "bm25=3,random=1"}
+    both = {"retrievers": ("bm25", "dense"), "sampling": "random", "mix": "bm25=3,random=1", "top_k": 4}
     whole = run(source, encoder, **both)
+    assert whole[1]["queries_without_tokens"] == 3
     for together, searched in ((2, 5), (1, 1), (3, 3)):
         monkeypatch.setattr(memory, "CHOSEN", together)
         monkeypatch.setattr(memory, "SEARCHED", searched)
         assert run(source, encoder, **both) == whole
+
+
+def test_the_bytes_do_not_depend_on_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = {f"d{number}": f"word{number % 7} sun {number}" for number in range(30)}
+    queries = {f"q{number}": f"word{number} sun" for number in range(7)}
+    source = collection(tmp_path / "c", corpus, queries, {q: [f"d{n}"] for n, q in enumerate(queries)})
+    options = MineOptions(retrievers=("bm25",), language="none")
+    monkeypatch.setattr(artifacts, "ROW_GROUP", 3)
+    found = []
+    for together in (1, 2, 7):
+        monkeypatch.setattr(memory, "CHOSEN", together)
+        out = tmp_path / f"m{together}.parquet"
+        claim = Claim(out, kind="mined", stage="mine", options=options, inputs=[source.as_input()])
+        mine.mine(claim, options, source.path, [], silent)
+        found.append(out.read_bytes())
+        assert [pq.ParquetFile(out).metadata.row_group(n).num_rows for n in range(3)] == [3, 3, 1]
+    assert found[0] == found[1] == found[2]
 
 
 # --- properties -----------------------------------------------------------------------------------------------

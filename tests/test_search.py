@@ -16,12 +16,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from embedtrain import search
+from embedtrain import search, vectors
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits, Ties, fuse
-from embedtrain.search import dense
+from embedtrain.search import _together, dense
 from embedtrain.vectors import pair_scores
 
 BLOCKS = [(1, 1), (1, 2), (2, 3), (3, 4), (256, 16_384)]
@@ -141,6 +141,24 @@ def test_equal_vectors_tie_wherever_they_stand_in_a_block(similarity: str) -> No
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_documents_that_float32_cannot_tell_apart_are_told_apart(similarity: str) -> None:
+    """Scores of 120 documents differ by less than a product in float32 errs; every one is summed in float64."""
+    generator = np.random.default_rng(9)
+    documents = generator.normal(size=384) + 1e-6 * generator.normal(size=(120, 384))
+    documents = documents.astype(np.float32)
+    queries = generator.normal(size=(6, 384)).astype(np.float32)
+    expected = slow(queries, documents, names(120), 10, similarity)
+    for block in [(6, 120), (3, 50), (1, 7)]:
+        assert pairs(dense(queries, documents, names(120), 10, similarity=similarity, block=block)) == expected
+
+
+def test_queries_that_are_scored_together() -> None:
+    assert _together(np.array([3, 0, 2, 9, 1]), 5) == [slice(0, 3), slice(3, 4), slice(4, 5)]
+    assert _together(np.array([0, 0]), 5) == [slice(0, 2)]
+    assert _together(np.array([], dtype=np.int64), 5) == []
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_agrees_with_faiss(similarity: str) -> None:
     generator = np.random.default_rng(2)
     documents = generator.normal(size=(3000, 64)).astype(np.float32)
@@ -233,8 +251,8 @@ def test_k_hits_are_kept_whatever_the_number_of_blocks(step: int) -> None:
 def test_a_device_finds_the_same(seed: int, similarity: str, k: int) -> None:
     """Many equal scores, more of them than are held, in blocks larger and smaller than what is held."""
     generator = np.random.default_rng(seed)
-    documents = generator.integers(-1, 2, size=(150, 3)).astype(np.float32)
-    queries = generator.normal(size=(5, 3)).astype(np.float32)
+    documents = generator.choice([-1, 1], size=(150, 2)).astype(np.float32)
+    queries = generator.normal(size=(5, 2)).astype(np.float32)
     expected = dense(queries, documents, names(150), k, similarity=similarity)
     for block in ((2, 150), (5, 40), (1, 7)):
         found = dense(
@@ -256,18 +274,21 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     queries = generator.normal(size=(40, 9)).astype(np.float32)
     documents = generator.integers(-2, 3, size=(500, 9)).astype(np.float32)  # many ties
     alone = dense(queries, documents, names(500), 60, block=(7, 100))
-    before = threadpool_info()
     started = []
-    monkeypatch.setattr(search, "_threads", lambda: 3)
-    monkeypatch.setattr(
-        search, "ThreadPoolExecutor", lambda count: started.append(count) or ThreadPoolExecutor(count)
-    )
-    assert pairs(dense(queries, documents, names(500), 60, block=(7, 100))) == pairs(alone)
-    assert started == [3]
-    assert threadpool_info() == before
-    with pytest.raises(KeyboardInterrupt):
-        dense(queries, documents, names(500), 60, block=(7, 100), progress=_interrupt)
-    assert threadpool_info() == before
+
+    def start(count: int) -> ThreadPoolExecutor:
+        started.append([library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"])
+        return ThreadPoolExecutor(count)
+
+    with threadpool_limits(limits=3, user_api="blas"):
+        before = threadpool_info()
+        monkeypatch.setattr(search, "ThreadPoolExecutor", start)
+        assert pairs(dense(queries, documents, names(500), 60, block=(7, 100))) == pairs(alone)
+        assert len(started) == 1
+        assert threadpool_info() == before
+        with pytest.raises(KeyboardInterrupt):
+            dense(queries, documents, names(500), 60, block=(7, 100), progress=_interrupt)
+        assert threadpool_info() == before
 
 
 def _interrupt(*_: object) -> None:
@@ -319,6 +340,18 @@ def test_pair_scores_are_those_of_the_search() -> None:
         rows = np.repeat(np.arange(3), 7)
         scores = pair_scores(queries, documents, rows, np.concatenate(hits.positions), similarity=similarity)
         assert np.array_equal(scores, np.concatenate(hits.scores))
+
+
+def test_pair_scores_in_any_order_and_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(10)
+    queries, documents = generator.normal(size=(9, 30)), generator.normal(size=(40, 30)).astype(np.float32)
+    rows, columns = generator.integers(0, 9, 200), generator.integers(0, 40, 200)
+    alone = [
+        pair_scores(queries, documents, [r], [c], similarity="cosine")[0]
+        for r, c in zip(rows, columns, strict=True)
+    ]
+    monkeypatch.setattr(vectors, "_NUMBERS", 30 * 17)
+    assert pair_scores(queries, documents, rows, columns, similarity="cosine").tolist() == alone
 
 
 # --- fusion ---------------------------------------------------------------------------------------------------
