@@ -73,6 +73,7 @@ class _Index:
         threads = faiss.omp_get_max_threads()
         if kind == "hnsw":  # insertions that run side by side link differently every time
             faiss.omp_set_num_threads(1)
+        progress(f"build the {kind} index", 0, count, "")
         try:
             for start in range(0, count, _BLOCK):
                 self._engine.add(_ready(documents[start : start + _BLOCK], similarity))
@@ -125,6 +126,7 @@ class Approximate:
     def search(self, queries: Any, k: int, progress: Progress = silent) -> Hits:
         """The k nearest documents of every query, as far as the index finds them."""
         found = []
+        progress(self._what, 0, len(queries), "")
         for start in range(0, len(queries), _QUERIES):
             found.append(self._found(as_float32(queries[start : start + _QUERIES]), k))
             progress(self._what, min(start + _QUERIES, len(queries)), len(queries), "")

@@ -93,25 +93,29 @@ class BM25:
         documents: list[list[int]] = []
         positions: list[int] = []
         tokens = 0
+        progress("index for BM25", 0, len(texts), "")
         for position, text in enumerate(texts):
             numbers = [self._vocabulary.setdefault(token, len(self._vocabulary)) for token in self.tokenize(text)]
             if numbers:
                 documents.append(numbers)
                 positions.append(position)
                 tokens += len(numbers)
-            if position % 1000 == 999:
+            if position % 1000 == 999 and position + 1 < len(texts):
                 _check_memory(tokens, position + 1, len(texts), allowed)
                 progress("index for BM25", position + 1, len(texts), "")
+        _check_memory(tokens, len(texts), len(texts), allowed)
         progress("index for BM25", len(texts), len(texts), "")
         self.without_tokens = len(texts) - len(documents)
         self._positions = np.array(positions, dtype=np.int64)
         self._place = np.full(len(texts), -1, dtype=np.int64)
         self._place[self._positions] = np.arange(len(positions))
         self._engine: _Engine | None = None
+        progress("weigh tokens for BM25", 0, tokens, "")
         if documents and options.bm25_backend == "rank-bm25":
             self._engine = okapi.RankBM25(documents, options.bm25_variant, options.k1, options.b)
         elif documents:
             self._engine = _Sparse(documents, self._vocabulary, options)
+        progress("weigh tokens for BM25", tokens, tokens, "")
 
     def search(self, queries: Sequence[str], k: int, progress: Progress = silent) -> Hits:
         """The k best documents of every query that share a token with it, and no others.
@@ -120,6 +124,7 @@ class BM25:
         index that a block of queries meets: with documents in the millions, blocks are single queries.
         """
         found = []
+        progress("search with BM25", 0, len(queries), "")
         step = min(_QUERIES, max(1, _BLOCK // max(1, len(self._positions))))
         for start in range(0, len(queries), step):
             found.append(self._search(queries[start : start + step], k))

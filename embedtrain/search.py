@@ -81,6 +81,7 @@ class Exact:
             check_finite(lengths, "query")
             about = (vectors, lengths, min(k, count), self.similarity, longest)
             parts.append(Nearest(*about) if self._device is None else OnDevice(*about, self._device))
+        progress("search the vectors", 0, count, "")
         with _Workers(len(parts) if self._device is None else 1) as workers:
             for start in range(0, count, self._document_step):
                 right = as_float32(documents[start : start + self._document_step])

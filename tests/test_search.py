@@ -329,7 +329,7 @@ def test_progress_ends_at_the_number_of_documents() -> None:
     seen = []
     documents = np.eye(5)
     dense(documents, documents, names(5), 1, block=(2, 2), progress=lambda *step: seen.append(step[1:3]))
-    assert seen == [(2, 5), (4, 5), (5, 5)]
+    assert seen == [(0, 5), (2, 5), (4, 5), (5, 5)]
 
 
 def test_pair_scores_are_those_of_the_search() -> None:
