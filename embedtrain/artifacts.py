@@ -277,7 +277,11 @@ class Claim:
         import pyarrow.parquet
 
         with atomic.atomic_file(self.out) as temporary:
-            with pyarrow.parquet.ParquetWriter(temporary, schema, compression="zstd") as file:
+            # Scores hardly repeat: a dictionary of them costs time and saves nothing.
+            repeating = [path for path, kind in _leaves(schema) if not pyarrow.types.is_floating(kind)]
+            with pyarrow.parquet.ParquetWriter(
+                temporary, schema, compression="zstd", use_dictionary=repeating
+            ) as file:
                 writer = TableWriter(self, file)
                 yield writer
             if writer.record is None:
@@ -304,6 +308,17 @@ class Claim:
     def close(self) -> None:
         """Remove what only an unfinished run needs; called once the output stands under its own name."""
         atomic.remove(self.workspace)
+
+
+def _leaves(schema: Any) -> "Iterator[tuple[str, Any]]":
+    """Names of a table's columns as Parquet has them, and what their values are."""
+    import pyarrow
+
+    for column in schema:
+        if pyarrow.types.is_list(column.type):
+            yield f"{column.name}.list.element", column.type.value_type
+        else:
+            yield column.name, column.type
 
 
 class TableWriter:

@@ -51,7 +51,7 @@ def check_options(options: LexicalOptions) -> None:
 
 
 def _check_memory(tokens: int, seen: int, documents: int, allowed: int | None) -> None:
-    expected = tokens if 20 * seen < documents else round(tokens / seen * documents)
+    expected = tokens if 20 * seen < documents else round(tokens / max(1, seen) * documents)
     if allowed is not None and _TOKEN * expected > allowed:
         raise UsageError(
             f"the BM25 index of {documents:,} documents needs about {size(_TOKEN * expected)} to be built, and "

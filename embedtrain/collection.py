@@ -233,14 +233,17 @@ class Collection:
         for path in table_files(self.path, name):
             shown = str(path)
             for number, row in readers.rows(path):
-                where = f"{shown} line {number}"
-                identifier = readers.as_id(readers.column(row, "_id", path, number), f"{where} column _id")
+                identifier, text, title = row.get("_id"), row.get("text"), row.get("title") if titles else ""
+                # Rows are many and nearly all good: where one stands is written out for those that are not.
+                if not (type(identifier) is type(text) is type(title) is str and identifier):
+                    where = f"{shown} line {number}"
+                    identifier = readers.as_id(readers.column(row, "_id", path, number), f"{where} column _id")
+                    text = readers.as_text(readers.column(row, "text", path, number), f"{where} column text")
+                    title = readers.as_text(title, f"{where} column title")
                 if identifier in seen:
                     repeated.append(identifier)
                     continue
                 seen.add(identifier)
-                text = readers.as_text(readers.column(row, "text", path, number), f"{where} column text")
-                title = readers.as_text(row.get("title"), f"{where} column title") if titles else ""
                 yield identifier, title, text
 
     def corpus_column(self, name: str) -> list[str]:

@@ -29,7 +29,9 @@ _SHIFT = np.uint64(64 - 6)
 
 def normalised(text: str) -> str:
     """A text as it is compared with others: NFKC, case folded, invisible signs gone, white space collapsed."""
-    text = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    if text.isascii():  # which has none of what the rest is about
+        return " ".join(text.casefold().split())
+    text = unicodedata.normalize("NFKC", text).casefold()
     for sign in _INVISIBLE.intersection(text):
         text = text.replace(sign, "")
     return " ".join(unicodedata.normalize("NFKC", text).split())

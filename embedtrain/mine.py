@@ -15,7 +15,7 @@ from embedtrain.artifacts import Claim, require_kind
 from embedtrain.audit import Audit
 from embedtrain.bm25 import check_options
 from embedtrain.candidates import Block, Ints, Ragged, extended, joined
-from embedtrain.collection import Collection
+from embedtrain.collection import Collection, is_blank
 from embedtrain.config import MineOptions, dense_names, is_dense
 from embedtrain.console import Progress
 from embedtrain.duplicates import BLANK, Duplicates, fingerprint
@@ -111,9 +111,9 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
     fingerprints = {identifier: fingerprint(collection.queries.by_id(identifier)) for identifier in qrels}
     blank: dict[str, bool] = {}
 
-    def is_blank(document: str) -> bool:
+    def without_text(document: str) -> bool:
         if document not in blank:
-            blank[document] = fingerprint(collection.corpus.by_id(document)) == BLANK
+            blank[document] = is_blank(collection.corpus.by_id(document))
         return blank[document]
 
     known: dict[int, set[str]] = {}
@@ -127,7 +127,7 @@ def read_queries(collection: Collection, split: str, limit: int | None) -> tuple
             dropped["query beyond --limit"] = len(qrels) - number
             break
         named = [document for document, grade in judged.items() if grade > 0]
-        positives = [document for document in named if not is_blank(document)]
+        positives = [document for document in named if not without_text(document)]
         if not named:
             dropped["query without a positive"] += 1
         elif fingerprints[identifier] == BLANK:

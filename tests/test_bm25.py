@@ -285,7 +285,8 @@ def test_progress_ends_at_the_number_of_texts_and_queries() -> None:
     seen: list[tuple] = []
     searched = BM25(["a", "b"], names(2), LexicalOptions(), lambda *step: seen.append(step))
     searched.search(["b"] * 1500, 1, lambda *step: seen.append(step))
-    assert [step[1:3] for step in seen] == [(2, 2), (1024, 1500), (1500, 1500)]
+    # Texts, then their tokens, then queries; each step says when it begins.
+    assert [step[1:3] for step in seen] == [(0, 2), (2, 2), (0, 1), (1, 1), (0, 1500), (1024, 1500), (1500, 1500)]
 
 
 def test_scifact() -> None:
