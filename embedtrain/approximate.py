@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from embedtrain import memory
 from embedtrain.console import Progress, silent, size
 from embedtrain.errors import UsageError
-from embedtrain.hits import Hits, Ties
+from embedtrain.hits import Hits
 from embedtrain.search import Exact
 from embedtrain.vectors import as_float32, directions, pair_scores
 
@@ -100,16 +100,13 @@ class Approximate:
         kind: str,
         exact: Exact,
         queries: Any,
-        documents: Any,
-        ids: Sequence[str],
         k: int,
         *,
         seed: int = 0,
         progress: Progress = silent,
     ) -> None:
-        self._documents, self._similarity = documents, exact.similarity
-        self._ties = Ties(ids)
-        self._index = _Index(kind, documents, exact.similarity, seed, progress)
+        self._exact = exact
+        self._index = _Index(kind, exact.documents, exact.similarity, seed, progress)
         chosen = np.sort(np.random.default_rng([seed, 4]).permutation(len(queries))[:SAMPLE])
         asked = as_float32(queries[chosen])
         truth = exact.search(asked, k, progress)
@@ -133,13 +130,12 @@ class Approximate:
         return Hits.joined(found)
 
     def _found(self, queries: NDArray[np.float32], k: int) -> Hits:
-        found = self._index.look(_ready(queries, self._similarity), k, self._effort)
+        similarity, ties = self._exact.similarity, self._exact.ties
+        found = self._index.look(_ready(queries, similarity), k, self._effort)
         row, column = np.nonzero(found >= 0)
         places = found[row, column]
-        scores = pair_scores(queries, self._documents, row, places, similarity=self._similarity)
-        return self._ties.best_of_each(
-            self._ties.keys(scores, places), np.bincount(row, minlength=len(queries)), k
-        )
+        scores = pair_scores(queries, self._exact.documents, row, places, similarity=similarity)
+        return ties.best_of_each(ties.keys(scores, places), np.bincount(row, minlength=len(queries)), k)
 
 
 def open_index(
@@ -158,7 +154,8 @@ def open_index(
     """What searches the documents as asked for, and facts: which search it is, with what effort, and its recall.
 
     The recall is measured on a sample of `queries`. A small corpus is searched exactly whatever was asked for.
-    `allowed`: bytes of memory; `device`: a GPU that the exact search runs on. Raises UsageError for an unknown kind, and for an index that needs more memory.
+    `allowed`: bytes of memory; `device`: a GPU that the exact search runs on. Raises UsageError for an unknown kind,
+    and for an index that needs more memory.
     """
     check_index(kind)
     dimension = int(documents.shape[1]) if len(documents) else 0
@@ -175,5 +172,5 @@ def open_index(
             f"{size(allowed)} are allowed; give more with --memory, or leave --index out: exact search "
             "reads them from disk"
         )
-    found = Approximate(kind, exact, queries, documents, ids, k, seed=seed, progress=progress)
+    found = Approximate(kind, exact, queries, k, seed=seed, progress=progress)
     return found, {"index": found.said}

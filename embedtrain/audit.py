@@ -209,8 +209,8 @@ class Audit:
         missed, queries = self._counts["missed"], self._counts["queries"]
         if missed > queries / 2:
             notes.append(
-                f"{missed:,} of {queries:,} queries do not have their positive among their candidates: search deeper with "
-                "--top-k, try another retriever, or look whether the split's judgements belong to this corpus"
+                f"{missed:,} of {queries:,} queries do not have their positive among their candidates: search deeper "
+                "with --top-k, try another retriever, or look whether the split's judgements belong to this corpus"
             )
         if self._counts["short"]:
             notes.append(

@@ -161,7 +161,7 @@ def extended(found: Candidates, more: Ragged) -> Candidates:
 
 @dataclass(frozen=True)
 class Block:
-    """Queries with their positives and candidates, and the scores of the positives (as `positives.values`) by retriever."""
+    """Queries with their positives and candidates; `positive_scores` by retriever are those of `positives.values`."""
 
     query_ids: list[str]
     positives: Ragged

@@ -159,9 +159,8 @@ def diagnose(
             continue
         encoder = Encoder.load(find_model(asked_for), wanted=options.precision)
         queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)[:]
-        documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)[
-            :
-        ]
+        texts = [collection.corpus[place] for place in probe.documents]
+        documents = encoder.encode(texts, "document", progress)[:]
         spaces.append(look(names[role], queries, documents, probe, options.seed))
         if encoder.precision != "float32":
             notes.append(f"{names[role]} encoded in {encoder.precision}.")

@@ -127,6 +127,7 @@ class Nearest:
 
 
 def moved(vectors: NDArray[np.float32], device: "torch.device") -> "torch.Tensor":
+    """Rows as a tensor on a device."""
     import torch
 
     return torch.from_numpy(vectors).to(device)
@@ -138,22 +139,14 @@ class OnDevice(Nearest):
     Products must be whole float32 (no TF32, which PyTorch leaves off): the bound on their error is that of float32.
     """
 
-    def __init__(
-        self,
-        vectors: NDArray[np.float32],
-        lengths: NDArray[np.float64],
-        k: int,
-        similarity: str,
-        longest: float,
-        device: "torch.device",
-    ) -> None:
-        super().__init__(vectors, lengths, k, similarity, longest)
-        self._queries = moved(self._rough, device)
+    _queries: "torch.Tensor | None" = None
 
     def look(self, documents: Any, start: int) -> None:
         """Take a block of documents in, a tensor on the device, the first of them at corpus position `start`."""
         import torch
 
+        if self._queries is None:
+            self._queries = moved(self._rough, documents.device)
         room = min(self._scores.shape[1], len(documents))
         best, columns = torch.topk(self._queries @ documents.T, room, dim=1)
         values, places = best.cpu().numpy(), start + columns.cpu().numpy()

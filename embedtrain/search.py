@@ -52,8 +52,8 @@ class Exact:
         if len(ids) != len(documents):
             raise EmbedtrainError(f"{len(documents)} document vectors were given for {len(ids)} documents")
         self.similarity = similarity
-        self._documents = documents
-        self._ties = Ties(ids)
+        self.documents = documents
+        self.ties = Ties(ids)
         self._device = device
         steps = block or (BLOCK if device is None or device.type == "cpu" else GPU_BLOCK)
         self._query_step, self._document_step = max(1, steps[0]), max(1, steps[1])
@@ -65,7 +65,7 @@ class Exact:
 
     def search(self, queries: Any, k: int, progress: Progress = silent) -> Hits:
         """The k nearest documents of every query (n, d)."""
-        documents, count = self._documents, len(self._documents)
+        documents, count = self.documents, len(self.documents)
         if count and len(queries) and queries.shape[1] != documents.shape[1]:
             raise EmbedtrainError(
                 f"query vectors have {queries.shape[1]} dimensions and document vectors {documents.shape[1]}; "
@@ -74,13 +74,13 @@ class Exact:
         if not min(k, count) or not len(queries):
             return Hits.nothing(len(queries))
         longest = 1.0 if self.similarity == "cosine" else float(self._lengths.max())
+        nearest = Nearest if self._device is None else OnDevice
         parts: list[Nearest] = []
         for at in range(0, len(queries), self._query_step):
             vectors = as_float32(queries[at : at + self._query_step])
             lengths = lengths_of(vectors)
             check_finite(lengths, "query")
-            about = (vectors, lengths, min(k, count), self.similarity, longest)
-            parts.append(Nearest(*about) if self._device is None else OnDevice(*about, self._device))
+            parts.append(nearest(vectors, lengths, min(k, count), self.similarity, longest))
         progress("search the vectors", 0, count, "")
         with _Workers(len(parts) if self._device is None else 1) as workers:
             for start in range(0, count, self._document_step):
@@ -96,13 +96,13 @@ class Exact:
         found = []
         rows, places, counts, doubtful = part.candidates()
         at = 0
-        for queries in _together(counts, pairs_at_once(self._documents)):
+        for queries in _together(counts, pairs_at_once(self.documents)):
             size = int(counts[queries].sum())
             own = slice(at, at + size)
-            right = as_float32(self._documents[places[own]])
+            right = as_float32(self.documents[places[own]])
             lengths = part.lengths[rows[own]] * self._lengths[places[own]]
             exact = exact_scores(part.vectors[queries], counts[queries].tolist(), right, self.similarity, lengths)
-            found.append(self._ties.best_of_each(self._ties.keys(exact, places[own]), counts[queries], part.k))
+            found.append(self.ties.best_of_each(self.ties.keys(exact, places[own]), counts[queries], part.k))
             at += size
         hits = Hits.joined(found)
         for row in doubtful.tolist():
@@ -111,15 +111,15 @@ class Exact:
 
     def _one_by_one(self, part: Nearest, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The k best of all documents for a query that has more equals than are held."""
-        keys, step = np.empty(0, dtype=np.uint64), pairs_at_once(self._documents)
-        for start in range(0, len(self._documents), step):
-            right = as_float32(self._documents[start : start + step])
+        keys, step = np.empty(0, dtype=np.uint64), pairs_at_once(self.documents)
+        for start in range(0, len(self.documents), step):
+            right = as_float32(self.documents[start : start + step])
             lengths = part.lengths[row] * self._lengths[start : start + step]
             exact = exact_scores(part.vectors[[row]], [len(right)], right, self.similarity, lengths)
-            keys = np.concatenate([keys, self._ties.keys(exact, start + np.arange(len(exact)))])
+            keys = np.concatenate([keys, self.ties.keys(exact, start + np.arange(len(exact)))])
             if len(keys) > part.k:
                 keys = np.partition(keys, len(keys) - part.k)[len(keys) - part.k :]
-        return self._ties.best(keys, part.k)
+        return self.ties.best(keys, part.k)
 
 
 def dense(

@@ -25,6 +25,7 @@ def lengths_of(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def check_finite(lengths: NDArray[np.float64], what: str) -> None:
+    """Raise EmbedtrainError where the length of a vector of `what` is no number."""
     bad = np.flatnonzero(~np.isfinite(lengths))
     if len(bad):
         raise EmbedtrainError(
@@ -39,7 +40,7 @@ def directions(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def divided(vectors: NDArray[np.float32], lengths: NDArray[np.float64]) -> NDArray[np.float32]:
-    # A vector of zeros has no direction: it stays, and its cosine with everything is 0.
+    """Rows divided by their lengths; a row of zeros stays, so that its cosine with everything is 0."""
     return vectors / np.where(lengths > 0, lengths, 1.0).astype(np.float32)[:, None]
 
 
