@@ -18,11 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from figures import Row, beside, finish, in_process, measured
+from figures import NEGATIVES, PEER, K, Row, beside, finish, in_process, measured
 
 DIMENSION = 384
-K = 100
-NEGATIVES = 7
 SIDES = {"default": "mine_hard_negatives, defaults", "faiss": "mine_hard_negatives, use_faiss"}
 
 
@@ -113,18 +111,7 @@ def theirs(folder: Path, *, use_faiss: bool) -> Any:
     pairs = Dataset.from_dict({"query": asked, "document": [corpus[n] for n in positives]})
 
     def work() -> None:
-        found = util.mine_hard_negatives(
-            pairs,
-            model,
-            corpus=corpus,
-            range_max=K,
-            relative_margin=0.05,
-            num_negatives=NEGATIVES,
-            output_format="n-tuple",
-            output_scores=True,
-            use_faiss=use_faiss,
-            verbose=False,
-        )
+        found = util.mine_hard_negatives(pairs, model, corpus=corpus, use_faiss=use_faiss, **PEER)
         found.to_parquet(folder / "theirs.parquet")
 
     return work

@@ -15,12 +15,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from figures import beside, finish, in_process, measured
+from figures import NEGATIVES, PEER, K, beside, finish, in_process, measured
 
 SCIFACT = Path(__file__).parents[2] / "recipes" / "data" / "scifact"
 OTHER = "mine_hard_negatives, same settings"
-K = 100
-NEGATIVES = 7
 
 
 def prepare(folder: Path, documents: int, queries: int) -> None:
@@ -88,17 +86,7 @@ def theirs(folder: Path) -> Callable[[], object]:
     corpus = list(source.corpus)
 
     def work() -> None:
-        found = mine_hard_negatives(
-            pairs,
-            model,
-            corpus=corpus,
-            range_max=K,
-            relative_margin=0.05,
-            num_negatives=NEGATIVES,
-            output_format="n-tuple",
-            output_scores=True,
-            verbose=False,
-        )
+        found = mine_hard_negatives(pairs, model, corpus=corpus, **PEER)
         found.to_parquet(folder.parent / "theirs.parquet")
 
     return work

@@ -18,6 +18,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+# Mining, and the same settings for `mine_hard_negatives`: window 100, at most 95 % of the positive's score, the best 7.
+K = 100
+NEGATIVES = 7
+PEER: dict[str, Any] = {
+    "range_max": K,
+    "relative_margin": 0.05,
+    "num_negatives": NEGATIVES,
+    "output_format": "n-tuple",
+    "output_scores": True,
+    "verbose": False,
+}
+
 
 @dataclass(frozen=True)
 class Row:
