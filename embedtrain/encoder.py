@@ -154,6 +154,24 @@ class Encoder:
                     lengths += [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]]
         return np.asarray(lengths, dtype=np.int64)
 
+    @property
+    def tokenizer(self) -> Any:
+        """What turns texts into tokens; None for a model without."""
+        return self.model.tokenizer
+
+    def features(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> dict[str, Any]:
+        """What the model reads of texts: prompts put before them, tokenised, cut to `max_length` where it is given."""
+        limits: dict[str, Any] = {"max_length": max_length} if max_length else {}
+        return self.model.preprocess(list(texts), prompt=self.prompts[role] or None, task=role, **limits)
+
+    def forward_features(self, features: dict[str, Any], role: Role) -> torch.Tensor:
+        """Vectors (n, d) of features, on the model's device, with gradient where grad mode is on."""
+        there = {
+            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
+            for name, value in features.items()
+        }
+        return self.model(there, task=role)["sentence_embedding"]
+
     def forward(
         self, texts: Sequence[str], role: Role, max_length: int | None = None, *, width: int = 0
     ) -> torch.Tensor:
@@ -161,13 +179,8 @@ class Encoder:
 
         Texts are padded to the longest of them, or to `width` tokens where that is more.
         """
-        limits: dict[str, Any] = {"max_length": max_length} if max_length else {}
-        features = self.model.preprocess(list(texts), prompt=self.prompts[role] or None, task=role, **limits)
-        features = {
-            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
-            for name, value in inference.widened(features, self.model.tokenizer, width).items()
-        }
-        return self.model(features, task=role)["sentence_embedding"]
+        features = self.features(texts, role, max_length)
+        return self.forward_features(inference.widened(features, self.tokenizer, width), role)
 
     def identity(self, role: Role) -> dict[str, Any]:
         """Whatever may change the last bits of a vector but its text; pooling is part of the settings."""

@@ -1,68 +1,69 @@
-"""One step over many chunks of texts: any loss over the whole batch, whatever fits in memory.
+"""One step over many chunks of texts: any loss over the whole batch, whatever fits in memory, on any number of processes.
 
-Plain: every chunk is encoded with its graph, the loss runs over all of them. Cached (Gao et al. 2021, GradCache):
-the chunks are encoded without graph, the loss gives the gradient at the outputs, and each chunk is encoded again
-with its graph to take that gradient further, with the random state (dropout) of its first pass. Both give the
-same gradients; caching costs a second forward pass and holds one chunk's graph at a time.
+The chunks are encoded, the loss over all their outputs gives the gradient at the outputs, and each chunk takes that
+gradient further. Plain: the chunks keep their graphs meanwhile. Cached (Gao et al. 2021, GradCache): they are encoded
+without, and once more with it, one at a time: a second forward pass for the memory of one chunk. Several processes
+encode a share of the chunks each and exchange the outputs; all compute the loss of the whole batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from embedtrain.processes import Processes
 
 Chunk = TypeVar("Chunk")
-
-
-class _RandomState:
-    """The random state of the CPU and of the GPU in use, to replay a pass with the same dropout."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._cpu = torch.get_rng_state()
-        self._gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-    def restore(self) -> None:
-        torch.set_rng_state(self._cpu)
-        if self._gpu is not None:
-            torch.cuda.set_rng_state(self._gpu, self._device)
 
 
 def step(
     encode: Callable[[Chunk], Tensor],
     chunks: Sequence[Chunk],
+    sizes: Sequence[int],
     loss: Callable[[list[Tensor]], Tensor],
     *,
-    device: torch.device,
+    parameters: Iterable[nn.Parameter],
+    seed: Sequence[int],
     cached: bool,
-    backward: Callable[[Tensor], None] = Tensor.backward,
+    scale: float = 1.0,
+    processes: Processes | None = None,
 ) -> Tensor:
-    """Add the gradient of `loss` over the outputs of all chunks to the parameters; return the loss, detached.
+    """Add the gradient of `scale` times `loss` over the outputs of all chunks; return the loss, detached.
 
-    `encode` maps a chunk to a tensor whose first axis is the chunk's items; `loss` gets the outputs in the order
-    of `chunks` and gives a scalar; `backward` is called on it (a loss scaler may stand there).
+    `encode` maps a chunk to (items, D), `sizes` are the items of each; `loss` gets the outputs of all chunks, float32
+    or wider, in their order, and gives a scalar; parameters that it has itself get their gradient too. Random numbers
+    (dropout) of a chunk are drawn from (seed, place of the chunk): they are the same in both passes and on any number
+    of processes. `parameters` are those that `encode` uses; their gradients are summed over the processes.
     """
-    if not cached:
-        value = loss([encode(chunk) for chunk in chunks])
-        backward(value)
-        return value.detach()
-
-    states: list[_RandomState] = []
-    outputs: list[Tensor] = []
-    with torch.no_grad():
-        for chunk in chunks:
-            states.append(_RandomState(device))
-            outputs.append(encode(chunk))
-    after = _RandomState(device)
-    leaves = [output.detach().requires_grad_() for output in outputs]
-    value = loss(leaves)
-    backward(value)
-    for chunk, state, leaf in zip(chunks, states, leaves, strict=True):
-        if leaf.grad is None:
-            continue
-        state.restore()
-        output = encode(chunk)
-        (output * leaf.grad).sum().backward()
-    after.restore()
+    processes = processes or Processes()
+    own = processes.own(len(chunks))
+    with torch.random.fork_rng():
+        with torch.set_grad_enabled(not cached):
+            kept = [_seeded(encode, chunks[place], seed, place) for place in own]
+        leaves = [_wide(output.detach()) for output in processes.collect([k.detach() for k in kept], sizes)]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        value = loss(leaves)
+        (value * scale).backward()
+        for number, place in enumerate(own):
+            gradient = leaves[place].grad
+            if gradient is None:
+                continue
+            output = _seeded(encode, chunks[place], seed, place) if cached else kept[number]
+            output.backward(gradient.to(output.dtype))
+            kept[number] = gradient  # the graph is not needed any more
+    processes.add_gradients(parameters)
     return value.detach()
+
+
+def _seeded(encode: Callable[[Chunk], Tensor], chunk: Chunk, seed: Sequence[int], place: int) -> Tensor:
+    state = np.random.SeedSequence([*seed, place]).generate_state(1, np.uint64)
+    torch.manual_seed(int(state[0]))
+    return encode(chunk)
+
+
+def _wide(output: Tensor) -> Tensor:
+    # The loss is computed in float32 whatever the model computes in; a copy, so that no leaf shares its memory.
+    return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output.clone()

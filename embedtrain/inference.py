@@ -42,7 +42,7 @@ TOKENISED_AT_ONCE = 4_096
 
 
 # What pads a tensor of token features, by its name: an attribute of the tokenizer, or 0.
-_PADDING = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id", "attention_mask": ""}
+PADDING = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id", "attention_mask": ""}
 
 
 def widened(features: dict[str, Any], tokenizer: Any, width: int) -> dict[str, Any]:
@@ -51,12 +51,12 @@ def widened(features: dict[str, Any], tokenizer: Any, width: int) -> dict[str, A
     ids = tensors.get("input_ids")
     if ids is None or ids.ndim != 2 or ids.shape[1] >= width or "attention_mask" not in tensors:
         return features
-    if not set(tensors) <= set(_PADDING) or getattr(tokenizer, "pad_token_id", None) is None:
+    if not set(tensors) <= set(PADDING) or getattr(tokenizer, "pad_token_id", None) is None:
         return features
     more = width - ids.shape[1]
     sides = (more, 0) if tokenizer.padding_side == "left" else (0, more)
     wide = {
-        name: nn.functional.pad(value, sides, value=getattr(tokenizer, _PADDING[name], 0))
+        name: nn.functional.pad(value, sides, value=getattr(tokenizer, PADDING[name], 0))
         for name, value in tensors.items()
     }
     return {**features, **wide}

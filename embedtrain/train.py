@@ -1,285 +1,110 @@
-"""`pretrain` and `finetune`: rows into steps of one bi-encoder, and the tuned model onto disk."""
+"""`pretrain` and `finetune`: rows into steps of one bi-encoder, the best of its weights, and the model onto disk."""
 
 import dataclasses
-from collections import Counter
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
+from torch import nn
 
-from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses, search
+from embedtrain import (
+    allocator,
+    atomic,
+    backbone,
+    batching,
+    card,
+    cautions,
+    console,
+    export,
+    losses,
+    loop,
+    memory,
+    precision,
+    rows,
+    static,
+    topics,
+    tracking,
+)
 from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
-from embedtrain.config import FinetuneOptions, PretrainOptions, TrainOptions
-from embedtrain.duplicates import normalised
-from embedtrain.encoder import Encoder, Role
+from embedtrain.companion import Companion
+from embedtrain.config import (
+    DISTILLED,
+    LOSS,
+    FinetuneOptions,
+    PretrainOptions,
+    TrainOptions,
+    learning_rate_for,
+    temperature_for,
+)
+from embedtrain.curve import Curve
+from embedtrain.dev import MEASURE, Measured
+from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.inference import token_budget
-from embedtrain.metrics import score_run
-from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
-from embedtrain.models import find_model
-from embedtrain.negatives import LIKE_A_POSITIVE
-from embedtrain.systems import Questions, without_self
-
-DEV_MEASURE = "nDCG@10"
+from embedtrain.merged import Merge
+from embedtrain.mined import read_mined
+from embedtrain.models import find_encoder, is_raw
+from embedtrain.processes import Processes
+from embedtrain.rows import Sources
+from embedtrain.schedule import Schedule, planned_steps
+from embedtrain.steps import Masking, Steps
 
 
 @dataclasses.dataclass(frozen=True)
-class _TextChunk:
-    """Texts of one role that pass through the model together, and their places among all of that role."""
+class _Work:
+    """What a stage brings: its rows, where their texts are, and what is its own of the settings."""
 
-    role: Role
-    texts: list[str]
-    places: np.ndarray
-
-
-class _Steps:
-    """Turns a step number into gradients: batch, unique texts, chunks by length, loss over the whole batch."""
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        collection: Collection,
-        rows: list[Row],
-        options: TrainOptions,
-        weights: dict[str, float],
-        *,
-        stage: str,
-        negatives: int,
-        teacher_temperature: float = 1.0,
-    ) -> None:
-        self._encoder = encoder
-        self._collection = collection
-        self._options = options
-        self._weights = weights
-        self._teacher_temperature = teacher_temperature
-        self._normalize = encoder.similarity == "cosine"
-        settings = encoder.model.config
-        self._graph_tokens = loop.graph_tokens(
-            getattr(settings, "hidden_size", None) or encoder.dimension or 384,
-            getattr(settings, "num_hidden_layers", None) or 1,
-            encoder.device,
-        )
-        self._batcher = batching.Batcher(
-            rows,
-            batch_size=options.batch_size,
-            negatives=negatives,
-            start=batching.stream(options.seed, stage),
-            text_of=collection.corpus.by_id,
-        )
-        self.per_epoch = self._batcher.per_epoch
-
-    def _cut(self, texts: list[str], role: Role, limit: int) -> tuple[list[_TextChunk], dict[str, int]]:
-        limit = min(limit, self._encoder.max_length)
-        found = self._encoder.token_lengths(texts, role)
-        lengths = np.minimum(found, limit)
-        cut = chunks.by_length(lengths, token_budget(self._encoder.device))
-        noun = "queries" if role == "query" else "documents"
-        counts = {noun: len(texts), f"{noun}_cut": int((found > limit).sum()), "tokens": int(lengths.sum())}
-        return [_TextChunk(role, [texts[i] for i in places], places) for places in cut], counts
-
-    def _encode(self, chunk: _TextChunk) -> Tensor:
-        query = chunk.role == "query"
-        limit = self._options.max_query_length if query else self._options.max_document_length
-        vectors = self._encoder.forward(chunk.texts, chunk.role, min(limit, self._encoder.max_length))
-        return torch.nn.functional.normalize(vectors, dim=1) if self._normalize else vectors
-
-    def __call__(self, epoch: int, step: int, backward: Any) -> tuple[Tensor, dict[str, float]]:
-        batch = self._batcher.batch(epoch, step)
-        corpus, queries = self._collection.corpus, self._collection.queries
-        query_chunks, query_counts = self._cut(
-            [queries.by_id(i) for i in batch.queries], "query", self._options.max_query_length
-        )
-        document_chunks, document_counts = self._cut(
-            [corpus.by_id(i) for i in batch.documents], "document", self._options.max_document_length
-        )
-        tokens = query_counts["tokens"] + document_counts["tokens"]
-        parts: dict[str, float] = {}
-
-        def loss(outputs: list[Tensor]) -> Tensor:
-            query_vectors = _in_order(outputs[: len(query_chunks)], query_chunks)
-            document_vectors = _in_order(outputs[len(query_chunks) :], document_chunks)
-            device = query_vectors.device
-            values = losses.combined(
-                self._weights,
-                query_vectors,
-                document_vectors[torch.from_numpy(batch.columns).to(device)],
-                torch.from_numpy(batch.mask).to(device),
-                torch.from_numpy(batch.present).to(device),
-                None if batch.teacher is None else torch.from_numpy(batch.teacher).to(device),
-                temperature=self._options.temperature,
-                teacher_temperature=self._teacher_temperature,
-            )
-            parts.update({name: float(value.detach()) for name, value in values.items()})
-            return torch.stack([self._weights[name] * value for name, value in values.items()]).sum()
-
-        value = gradcache.step(
-            self._encode,
-            [*query_chunks, *document_chunks],
-            loss,
-            device=self._encoder.device,
-            cached=tokens > self._graph_tokens,
-            backward=backward,
-        )
-        numbers = query_counts | document_counts | {"tokens": tokens, "no_negatives": batch.without_negatives}
-        return value, numbers | (parts if len(parts) > 1 else {})
-
-
-def _in_order(outputs: list[Tensor], cut: list[_TextChunk]) -> Tensor:
-    """Join the outputs of chunks and put their rows back in the order of the texts."""
-    places = torch.from_numpy(np.concatenate([chunk.places for chunk in cut]))
-    return torch.cat(outputs)[torch.argsort(places).to(outputs[0].device)]
-
-
-class _Dev:
-    """nDCG@10 of the model in training on a dev split, over the whole corpus, as `eval` measures it."""
-
-    def __init__(self, encoder: Encoder, collection: Collection, split: str, progress: console.Progress) -> None:
-        self._encoder = encoder
-        self._collection = collection
-        self._questions = Questions.of(collection, split, None)
-        self._progress = progress
-
-    def __call__(self) -> float:
-        corpus, questions = self._collection.corpus, self._questions
-        queries = self._encoder.encode(questions.texts, "query", stored=False)
-        documents = self._encoder.encode(corpus, "document", self._progress, stored=False)
-        found = search.dense(
-            queries, documents, corpus.ids, 11, similarity=self._encoder.similarity, device=self._encoder.gpu
-        )
-        hits, _ = without_self(found, questions, corpus.ids, 10)
-        return float(np.mean(score_run(hits, corpus.ids, questions.qrels, DEV_MEASURE)))
-
-
-def _train(
-    claim: Claim,
-    options: TrainOptions,
-    collection: Collection,
-    rows: list[Row],
-    encoder: Encoder,
-    weights: dict[str, float],
-    dropped: dict[str, int],
-    progress: console.Progress,
-    *,
-    negatives: int = 0,
-    teacher_temperature: float = 1.0,
-    dev_split: str = "",
-) -> None:
-    notes = []
-    if negatives and not any(row.negatives for row in rows):
-        notes.append("no row has a mined negative: only the other documents of a batch are compared")
-    if len(rows) < 2:
-        raise EmbedtrainError(f"{len(rows)} rows to train on; contrastive training needs two at least")
-    encoder.set_prompts(options.query_prompt, options.document_prompt)
-    loop.set_dropout(encoder.model, options.dropout)
-    rows = _guarded(rows, collection)
-    steps = _Steps(
-        encoder,
-        collection,
-        rows,
-        options,
-        weights,
-        stage=claim.stage,
-        negatives=negatives,
-        teacher_temperature=teacher_temperature,
-    )
-    curve = loop.run(
-        encoder.model,
-        steps,
-        options,
-        what=claim.stage,
-        steps_per_epoch=steps.per_epoch,
-        workspace=claim.workspace,
-        progress=progress,
-        after_epoch=_Dev(encoder, collection, dev_split, progress) if dev_split else None,
-    )
-    summary: dict[str, Any] = {
-        "rows": len(rows),
-        "steps": len(curve.steps),
-        "loss": ",".join(f"{name}:{weight:g}" for name, weight in weights.items()),
-        "first_loss": round(curve.first_loss, 6),
-        "last_loss": round(curve.last_loss, 6),
-        "documents_cut": f"{curve.share('documents_cut', 'documents'):.1%} at {options.max_document_length} tokens",
-        "queries_cut": f"{curve.share('queries_cut', 'queries'):.1%} at {options.max_query_length} tokens",
-    }
-    alone = sum(int(entry["no_negatives"]) for entry in curve.steps)
-    if alone:
-        summary["rows_without_negatives"] = f"{alone:,} of {sum(int(e['queries']) for e in curve.steps):,} drawn"
-    if curve.best_epoch is not None:
-        summary["dev_ndcg"] = {f"epoch {n + 1}": round(value, 4) for n, value in enumerate(curve.dev)}
-        summary["kept_epoch"] = curve.best_epoch + 1
-    if notes:
-        summary["notes"] = notes
-    with atomic.atomic_folder(claim.out) as folder:
-        encoder.save(folder)
-        curve.write(folder / "metrics.jsonl")
-        (folder / "README.md").write_text(card.model_card(claim, summary), encoding="utf-8")
-        claim.write_folder(folder, rows=len(rows), dropped=dropped, summary=summary)
-
-
-def _guarded(rows: list[Row], collection: Collection) -> list[Row]:
-    """Rows whose positives are known to every other row that asks the same, in the same words."""
-    asked: dict[str, dict[str, None]] = {}
-    words = [normalised(collection.queries.by_id(row.query_id)) for row in rows]
-    for text, row in zip(words, rows, strict=True):
-        asked.setdefault(text, {}).update(dict.fromkeys(row.positives))
-    return [
-        dataclasses.replace(row, not_negatives=(*row.not_negatives, *others))
-        if (others := [d for d in asked[text] if d not in row.positives])
-        else row
-        for text, row in zip(words, rows, strict=True)
-    ]
-
-
-def _pairs(collection: Collection, options: PretrainOptions) -> tuple[list[Row], dict[str, int]]:
-    """A row for every query of a split with text and a positive with text; what is left out is counted."""
-    rows: list[Row] = []
-    dropped: Counter[str] = Counter()
-    for query, judged in collection.qrels(options.split).items():
-        positives = [document for document, grade in judged.items() if grade > 0]
-        filled = tuple(document for document in positives if normalised(collection.corpus.by_id(document)))
-        if not positives:
-            dropped["query without a positive"] += 1
-        elif not normalised(collection.queries.by_id(query)) or not filled:
-            dropped["pair without text"] += 1
-        else:
-            rows.append(Row(query, filled))
-    dropped.update(beyond_limit(len(rows), options.limit))
-    return rows[: options.limit], dict(dropped)
+    sources: Sources
+    rows: list[Row]
+    dropped: dict[str, int]
+    weights: dict[str, float]
+    negatives: int = 0
+    mix: batching.Mix = batching.Mix()  # noqa: RUF009 (frozen)
+    mixing: batching.Mixing | None = None
+    curriculum: str = "none"
+    teacher_temperature: float = 1.0
+    standardize: bool = False
+    dev_collection: Collection | None = None
 
 
 def pretrain(
-    claim: Claim, options: PretrainOptions, collection_path: Path, model: str, progress: console.Progress
+    claim: Claim, options: PretrainOptions, collections: Sequence[Path], model: str, progress: console.Progress
 ) -> None:
-    """Train on every query and its positives of a split with in-batch negatives; write a model folder."""
-    collection = Collection(collection_path)
-    rows, dropped = _pairs(collection, options)
-    encoder = Encoder.load(find_model(model))
-    _train(claim, options, collection, rows, encoder, {"infonce": 1.0}, dropped, progress)
+    """Train on every query and its positives of a split with in-batch negatives; write a model folder.
 
-
-def _row(mined: MinedRow) -> Row:
-    """A training row of a mined or scored one.
-
-    What the miner or the teacher took for a positive is no negative of the query in any batch.
+    Each of several collections is a source of its own.
     """
-    verdicts = mined.verdict or ["keep"] * len(mined.candidate_ids)
-    judged = zip(mined.candidate_ids, mined.reason, verdicts, strict=True)
-    not_negatives = tuple(
-        document for document, why, verdict in judged if why in LIKE_A_POSITIVE or verdict in NOT_NEGATIVE
+    opened = [Collection(path) for path in collections]
+    sources = Sources(opened)
+    found, dropped = sources.pairs(options.split)
+    dropped |= beyond_limit(len(found), options.limit)
+    weights = losses.parse(options.loss or LOSS)
+    if wanting := [name for name in weights if name in losses.NEEDS_TEACHER]:
+        raise UsageError(f"--loss {wanting[0]} follows a teacher's scores of mined candidates; that is finetune's")
+    work = _Work(
+        sources,
+        found[: options.limit],
+        dropped,
+        weights,
+        negatives=max((len(row.negatives) for row in found), default=0),
+        mixing=_mixing(options, sources),
+        dev_collection=opened[0],
     )
-    teacher = None
-    if mined.positive_teacher is not None and mined.candidate_teacher is not None:
-        scores = zip(
-            [*mined.positive_ids, *mined.candidate_ids],
-            [*mined.positive_teacher, *mined.candidate_teacher],
-            strict=True,
-        )
-        teacher = {document: score for document, score in scores if score is not None}
-    return Row(mined.query_id, tuple(mined.positive_ids), tuple(mined.negatives), not_negatives, teacher)
+    _Training(claim, options, work, model, progress).run()
+
+
+def _mixing(options: PretrainOptions, sources: Sources) -> batching.Mixing | None:
+    if not options.sources:
+        return None
+    try:
+        weights = [float(part) for part in options.sources.split(",")]
+    except ValueError:
+        weights = []
+    if len(weights) != len(sources.names):
+        raise UsageError(f"--sources {options.sources}: give {len(sources.names)} numbers, one a collection, as 2,1")
+    return batching.Mixing(dict(zip(sources.names, weights, strict=True)))
 
 
 def finetune(
@@ -293,28 +118,313 @@ def finetune(
     """Train on the rows of a mined or scored artifact; write a model folder."""
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
-    rows = [_row(row) for row in mined[: options.limit]]
-    scored = bool(rows) and all(row.teacher is not None for row in rows)
-    weights = losses.parse(options.loss or ("infonce:0.2,kl:1.0" if scored else "infonce"))
+    found = [rows.of_mined(row) for row in mined[: options.limit]]
+    scored = bool(found) and all(row.teacher is not None for row in found)
+    weights = losses.parse(options.loss or (DISTILLED if scored else LOSS))
     wanting = [name for name in weights if name in losses.NEEDS_TEACHER]
     if wanting and not scored:
         raise EmbedtrainError(
             f"--loss {wanting[0]} needs a teacher's scores and {mined_path} has none; "
             "score it with: embedtrain score-teacher"
         )
-    if wanting and not options.negatives:
-        raise UsageError(f"--negatives 0 leaves {wanting[0]} nothing to compare; give 1 or more")
-    encoder = Encoder.load(find_model(model))
-    _train(
-        claim,
-        options,
-        collection,
-        rows,
-        encoder,
-        weights,
+    comparing = [name for name in weights if name in losses.NEEDS_NEGATIVES]
+    if comparing and not options.negatives:
+        raise UsageError(f"--negatives 0 leaves {comparing[0]} nothing to compare; give 1 or more")
+    work = _Work(
+        Sources([collection]),
+        found,
         beyond_limit(len(mined), options.limit),
-        progress,
+        weights,
         negatives=options.negatives,
+        mix=batching.parse_mix(options.mix),
+        curriculum=options.curriculum,
         teacher_temperature=options.teacher_temperature,
-        dev_split=options.dev_split,
+        standardize=options.standardize,
+        dev_collection=collection,
     )
+    _Training(claim, options, work, model, progress).run()
+
+
+class _Training:
+    """One run: everything that is made once, then the loop, then what is kept."""
+
+    def __init__(
+        self, claim: Claim, options: TrainOptions, work: _Work, model: str, progress: console.Progress
+    ) -> None:
+        self._started = time.monotonic()
+        self._claim = claim
+        self._options = options
+        self._work = work
+        self._progress = progress
+        self._notes: list[str] = []
+        if len(work.rows) < 2:
+            raise EmbedtrainError(f"{len(work.rows)} rows to train on; contrastive training needs two at least")
+        self._merge = Merge.parse(options.merge, options.dev_split)
+        self._trackers = tracking.parse(options.track)
+        # What is wrong with a split is said before a model is loaded and trained.
+        self._measured = self._on(work.dev_collection, options.dev_split)
+        guarding = Collection(Path(options.guard)) if options.guard else None
+        self._guard = self._on(guarding, options.guard_split if guarding else "")
+        self._processes = Processes.join()
+        allocator.keep_memory()
+        self._encoder = self._load(model)
+
+    def _on(self, collection: Collection | None, split: str) -> Measured | None:
+        if collection is None or not split:
+            return None
+        return Measured(collection, split, self._options.dev_documents, self._options.seed)
+
+    def _load(self, model: str) -> Encoder:
+        """The model as it is trained: pooled, doubled, partly frozen, as the options want it."""
+        options, device = self._options, self._processes.device
+        if Path(model).is_file():
+            encoder = static.from_word_vectors(Path(model), device)
+        elif options.static:
+            encoder = static.from_tokenizer(find_encoder(model, raw=True), options.static, options.seed, device)
+        else:
+            pooling = options.pooling or None
+            encoder = Encoder.load(
+                find_encoder(model, raw=pooling is not None), device, pooling=pooling, seed=options.seed
+            )
+        self._raw = bool(encoder.created) or (not Path(model).is_file() and is_raw(encoder.source))
+        encoder.set_prompts(options.query_prompt, options.document_prompt)
+        if options.two_towers:
+            encoder = backbone.two_towers(encoder)
+        if options.export:
+            if options.export != "onnx":
+                raise UsageError(f"--export {options.export}: onnx is the one there is")
+            export.check_export(encoder)
+        self._notes += encoder.notes
+        if encoder.created:
+            named = ", ".join(encoder.created[:3])
+            self._notes.append(f"{len(encoder.created)} weights were not in the checkpoint and start random: {named}")
+        self._merge.remember(encoder)
+        self._lora = backbone.add_lora(encoder, options.lora, seed=options.seed) if options.lora else None
+        if self._lora:
+            self._notes.append(str(self._lora.trained))
+        if options.freeze:
+            self._notes.append(str(backbone.freeze(encoder, options.freeze)))
+        if options.gradient_checkpointing:
+            backbone.gradient_checkpointing(encoder)
+        loop.set_dropout(encoder.model, options.dropout)
+        return encoder
+
+    def _resolved(self) -> TrainOptions:
+        """The options with what depends on the model and the stage filled in."""
+        options, stage = self._options, self._claim.stage
+        embeddings = sum(
+            p.numel() for m in self._encoder.model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
+        )
+        size = sum(p.numel() for p in self._encoder.model.parameters()) - embeddings
+        return dataclasses.replace(
+            options,
+            temperature=options.temperature
+            or temperature_for(stage, options.batch_size, on_gpu=self._encoder.gpu is not None),
+            learning_rate=options.learning_rate
+            if options.learning_rate is not None
+            else learning_rate_for(stage, size, raw=self._raw),
+        )
+
+    def _settings(self, options: TrainOptions) -> losses.Settings:
+        dimensions, dimension_weights = losses.parse_dimensions(options.matryoshka)
+        settings = losses.Settings(
+            temperature=options.temperature or 0.0,
+            teacher_temperature=self._work.teacher_temperature,
+            standardize=self._work.standardize,
+            directions=tuple(options.directions.split(",")),
+            joint=options.joint,
+            hardness=options.hardness,
+            margin=options.margin,
+            dimensions=dimensions,
+            dimension_weights=dimension_weights,
+            gor=options.gor,
+        )
+        settings.fits(self._encoder.dimension)
+        return settings
+
+    def _companion(self, model: str, found: list[Row]) -> Companion | None:
+        if not model:
+            return None
+        documents = (d for row in found for d in (*row.positives, *row.negatives))
+        encoder = Encoder.load(find_encoder(model), self._processes.device)
+        return Companion(encoder, self._work.sources, (row.query_id for row in found), documents, self._progress)
+
+    def _topics(self, found: list[Row]) -> Any:
+        if self._options.homogeneous != "topic":
+            return None
+        source = self._work.sources
+        vectors = self._encoder.encode([source.query(row.query_id) for row in found], "query", self._progress)
+        count = self._options.topics or max(2, len(found) // (16 * self._options.batch_size))
+        return topics.topics(vectors[:], count, self._options.seed)
+
+    def _steps(self, options: TrainOptions, objective: losses.Objective, found: list[Row]) -> Steps:
+        work, encoder = self._work, self._encoder
+        groups = work.sources.groups(options.group_column) if options.group_column else None
+        self._batcher = batching.Batcher(
+            found,
+            batch_size=options.batch_size,
+            negatives=work.negatives,
+            start=batching.stream(options.seed, self._claim.stage),
+            text_of=work.sources.document,
+            query_text_of=work.sources.query,
+            positives=options.positives,
+            curriculum=work.curriculum,
+            epochs=options.epochs,
+            mix=work.mix,
+            mixing=work.mixing,
+            homogeneous=options.homogeneous,
+            topics=self._topics(found),
+            separate=True,
+            group_of=groups.get if groups is not None else None,
+        )
+        teacher = None
+        if any(name in losses.NEEDS_VECTORS for name in work.weights):
+            if not options.embedding_teacher:
+                raise UsageError("the losses cosine and score follow a model's vectors; name it: --embedding-teacher")
+            teacher = self._companion(options.embedding_teacher, found)
+        shape = encoder.shape
+        return Steps(
+            encoder,
+            self._batcher,
+            objective,
+            texts={"query": work.sources.query, "document": work.sources.document},
+            limits={"query": options.max_query_length, "document": options.max_document_length},
+            seed=options.seed,
+            graph_tokens=memory.graph_tokens(*shape, encoder.device) if shape else None,
+            precision=precision.resolve_training(options.precision, encoder.device),
+            masks=Masking(
+                margin=options.mask_margin,
+                guide=self._companion(options.guide, found),
+                guide_margin=options.guide_margin,
+            ),
+            teacher_vectors=teacher,
+            processes=self._processes,
+        )
+
+    def run(self) -> None:
+        """Train, keep the best, write the folder."""
+        options = self._resolved()
+        found = rows.guard(self._work.rows, self._work.sources)
+        if "supcon" in self._work.weights:
+            found = rows.labelled(found)
+        if self._work.negatives and not any(row.negatives for row in found):
+            self._notes.append("no row has a mined negative: only the other documents of a batch are compared")
+        objective = losses.Objective(
+            self._work.weights, self._settings(options), learn_temperature=options.learn_temperature
+        )
+        objective.to(self._encoder.device)
+        steps = self._steps(options, objective, found)
+        self._warn(options, found, steps.per_epoch)
+        with tracking.tracked(
+            self._trackers if self._processes.main else (), self._claim.out, dataclasses.asdict(options)
+        ) as tracker:
+            curve = loop.run(
+                nn.ModuleDict({"encoder": self._encoder.model, "objective": objective}),
+                steps,
+                options,
+                what=self._claim.stage,
+                steps_per_epoch=steps.per_epoch,
+                workspace=self._claim.workspace,
+                progress=self._progress,
+                key=self._claim.key,
+                processes=self._processes,
+                dev=self._dev(),
+                max_minutes=options.max_minutes,
+                started=self._started,
+                float16=steps.precision == "float16",
+                tracker=tracker,
+            )
+        if self._lora:
+            self._lora.merge()
+        merged = self._merge.apply(
+            self._encoder, self._measured, self._guard, self._progress, self._processes
+        )
+        if self._processes.main:
+            self._write(options, curve, objective, merged, steps.precision)
+        self._processes.wait()
+
+    def _dev(self) -> loop.Dev | None:
+        if self._measured is None:
+            return None
+        measured = self._measured
+        return loop.Dev(
+            lambda: measured(self._encoder, self._progress),
+            patience=self._options.patience,
+            after=self._merge.evaluations,
+        )
+
+    def _warn(self, options: TrainOptions, found: list[Row], per_epoch: int) -> None:
+        contrastive = {"infonce", "multi-infonce", "supcon", "siglip"}
+        tempered = set(self._work.weights) & {"infonce", "multi-infonce", "supcon"}
+        said = cautions.warnings_for(
+            pairs=len(found),
+            batch_size=options.batch_size,
+            negatives=min(self._work.negatives, max((len(row.negatives) for row in found), default=0)),
+            temperature=options.temperature if tempered else None,
+            normalised=self._encoder.similarity == "cosine",
+            schedule=Schedule(
+                options.learning_rate or 0.0, planned_steps(options.epochs, per_epoch), options.warmup
+            ),
+            transformer=not backbone.is_static(self._encoder),
+            contrastive=bool(contrastive & set(self._work.weights)) and self._work.mix.in_batch,
+        )
+        self._notes += [f"warning: {sentence}" for sentence in said]
+        if self._processes.main and self._progress is not console.silent:
+            for sentence in said:
+                console.hint(f"  warning: {sentence}")
+
+    def _summary(self, options: TrainOptions, curve: Curve, objective: losses.Objective, layers: str) -> dict[str, Any]:
+        first = self._batcher.order(0)
+        summary: dict[str, Any] = {
+            "rows": len(self._work.rows),
+            "steps": len(curve.steps),
+            "loss": ",".join(f"{name}:{weight:g}" for name, weight in self._work.weights.items()),
+            "temperature": f"{options.temperature:g} (scale {1 / (options.temperature or 1):g})",
+            "learning_rate": options.learning_rate,
+            "precision": layers,
+            "first_loss": round(curve.first_loss, 6),
+            "last_loss": round(curve.last_loss, 6),
+            "candidates": round(curve.total("candidates") / max(1, len(curve.steps)), 1),
+            "documents_cut": f"{curve.share('documents_cut', 'documents'):.1%} at {options.max_document_length} tokens",
+            "queries_cut": f"{curve.share('queries_cut', 'queries'):.1%} at {options.max_query_length} tokens",
+            "padding": f"{1 - curve.share('tokens', 'padded'):.1%}",
+        }
+        if learned := objective.state():
+            summary["learned"] = {name: round(value, 6) for name, value in learned.items()}
+        alone = round(curve.total("no_negatives"))
+        if alone:
+            summary["rows_without_negatives"] = f"{alone:,} of {round(curve.total('rows')):,} drawn"
+        for name in ("repeated", "waiting", "clashes", "mixed"):
+            if count := getattr(first, name):
+                summary[f"{name}_in_the_first_epoch"] = count
+        if self._measured is not None:
+            summary["dev"] = {"measure": MEASURE, "split": self._options.dev_split, "on": self._measured.said}
+            summary["dev_values"] = {f"step {value.step}": round(value.value, 4) for value in curve.dev}
+            if curve.best is not None:
+                summary["kept_step"] = curve.dev[curve.best].step
+        return summary
+
+    def _write(
+        self, options: TrainOptions, curve: Curve, objective: losses.Objective, merged: str, layers: str
+    ) -> None:
+        claim, encoder = self._claim, self._encoder
+        summary = self._summary(options, curve, objective, layers)
+        if merged:
+            summary["merged"] = merged
+        notes = [*self._notes, *curve.notes()]
+        about = backbone.describe(encoder)
+        with atomic.atomic_folder(claim.out) as folder:
+            encoder.save(folder)
+            if self._options.export:
+                texts = [self._work.sources.document(row.positives[0]) for row in self._work.rows[:16]]
+                summary["exported"] = str(export.to_onnx(folder, encoder, texts))
+            if notes:
+                summary["notes"] = notes
+            curve.write(folder / "metrics.jsonl")
+            results = {}
+            if curve.best is not None:
+                results = {f"{MEASURE} on {self._options.dev_split}": round(curve.dev[curve.best].value, 4)}
+            text = card.model_card(claim, summary, base=card.Base.of(encoder.source), about=about, results=results)
+            (folder / "README.md").write_text(text, encoding="utf-8")
+            summary["model"] = {name: value for name, value in about.items() if "prompt" not in name or value != "''"}
+            claim.write_folder(folder, rows=len(self._work.rows), dropped=self._work.dropped, summary=summary)

@@ -69,11 +69,16 @@ def test_every_command_and_flag_is_in_the_readme(name: str) -> None:
     assert section, f"README.md has no section for {name}"
     common = re.search(r"^### Flags that mean the same everywhere$(.*?)(?=^##)", readme, re.MULTILINE | re.DOTALL)
     assert common
+    shared = common[1]
+    if name in ("pretrain", "finetune"):
+        training = re.search(r"^### Flags of training$(.*?)(?=^###)", readme, re.MULTILINE | re.DOTALL)
+        assert training
+        shared += training[1]
     for parameter in COMMAND.commands[name].params:  # type: ignore[attr-defined]
         flags = [flag for flag in parameter.opts if flag.startswith("--") and flag != "--help"]
         for flag in flags:
             pattern = rf"`[^`\n]*{flag}(?![\w-])"
-            assert re.search(pattern, section[1] + common[1]), f"README.md does not explain {flag} of {name}"
+            assert re.search(pattern, section[1] + shared), f"README.md does not explain {flag} of {name}"
 
 
 def test_flags_that_commands_share_say_the_same() -> None:

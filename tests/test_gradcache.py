@@ -1,8 +1,10 @@
-"""Cached and plain steps give the same loss and gradients, for any chunks, dropout included.
+"""Cached, plain and shared among processes: the same loss and gradients, for any chunks, dropout included.
 
 Deliberate breaks that turn a test here red: random state not replayed, loss taken per chunk, leaf gradients of the
-wrong chunk.
+wrong chunk, the scale forgotten at the loss.
 """
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,29 +13,55 @@ from torch import Tensor, nn
 from embedtrain import gradcache
 
 torch.set_num_threads(1)
-CPU = torch.device("cpu")
 
 
-def test_worked_case_p43() -> None:
+def contrast(outputs: list[Tensor]) -> Tensor:
+    joined = torch.cat(outputs)
+    return nn.functional.cross_entropy(joined @ joined.T, torch.arange(len(joined)))
+
+
+def gradients(
+    model: nn.Module, texts: Tensor, size: int, *, cached: bool, loss: Callable[[list[Tensor]], Tensor] = contrast
+) -> tuple[float, dict[str, Tensor]]:
+    model.zero_grad()
+    parts = list(texts.split(size))
+    value = gradcache.step(
+        model,
+        parts,
+        [len(part) for part in parts],
+        loss,
+        parameters=model.parameters(),
+        seed=(5, 0, 0),
+        cached=cached,
+    )
+    return float(value), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_worked_case_p43(cached: bool, size: int) -> None:
     """e(x) = x * w; three pairs, dot product: loss 0.644385, gradient (-0.343689, -0.061417) for any chunk size."""
     queries = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
     positives = torch.tensor([[1.0, 0.2], [0.1, 1.0], [0.8, 0.9]], dtype=torch.float64)
-    for cached in (False, True):
-        for size in (1, 2, 3, 4):
-            weight = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
-            chunks = [*queries.split(size), *positives.split(size)]
+    weight = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
+    cut = [*queries.split(size), *positives.split(size)]
 
-            def loss(outputs: list[Tensor]) -> Tensor:
-                joined = torch.cat(outputs)
-                return nn.functional.cross_entropy(joined[:3] @ joined[3:].T, torch.arange(3))
+    def loss(outputs: list[Tensor]) -> Tensor:
+        joined = torch.cat(outputs)
+        return nn.functional.cross_entropy(joined[:3] @ joined[3:].T, torch.arange(3))
 
-            def encode(chunk: Tensor, weight: nn.Parameter = weight) -> Tensor:
-                return chunk * weight
-
-            value = gradcache.step(encode, chunks, loss, device=CPU, cached=cached)
-            assert float(value) == pytest.approx(0.644385, abs=1e-6)
-            assert weight.grad is not None
-            assert weight.grad.tolist() == pytest.approx([-0.343689, -0.061417], abs=1e-6)
+    value = gradcache.step(
+        lambda chunk: chunk * weight,
+        cut,
+        [len(chunk) for chunk in cut],
+        loss,
+        parameters=[weight],
+        seed=(0,),
+        cached=cached,
+    )
+    assert float(value) == pytest.approx(0.644385, abs=1e-6)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == pytest.approx([-0.343689, -0.061417], abs=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 9])
@@ -42,32 +70,77 @@ def test_cached_equals_plain_with_dropout(size: int, rate: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(rate), nn.Linear(16, 4)).double().train()
     texts = torch.randn(8, 6, dtype=torch.float64)
-    seen: list[dict[str, Tensor]] = []
-    values = []
-    for cached in (False, True):
-        model.zero_grad()
-        torch.manual_seed(5)
+    torch.manual_seed(3)
+    before = torch.rand(1)
+    torch.manual_seed(3)
+    plain, expected = gradients(model, texts, size, cached=False)
+    cached, found = gradients(model, texts, size, cached=True)
+    assert torch.rand(1) == before  # what comes after a step draws as if there had been none
+    assert cached == pytest.approx(plain, abs=1e-12)
+    assert found.keys() == expected.keys()
+    assert len(found) == 4
+    for name, gradient in found.items():
+        assert torch.allclose(gradient, expected[name], atol=1e-12), name
+    # Dropout mattered, where there was some: without it the loss is another.
+    model.eval()
+    other, _ = gradients(model, texts, size, cached=False)
+    assert (other != pytest.approx(plain, abs=1e-9)) == (rate > 0)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_chunk_size_changes_nothing_without_dropout(cached: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4)).double()
+    texts = torch.randn(8, 6, dtype=torch.float64)
+    whole = gradients(model, texts, 8, cached=False)
+    for size in (1, 3, 9):
+        value, found = gradients(model, texts, size, cached=cached)
+        assert value == pytest.approx(whole[0], abs=1e-12)
+        for name, gradient in found.items():
+            assert torch.allclose(gradient, whole[1][name], atol=1e-12), name
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_gradients_are_scaled_and_the_loss_is_not(cached: bool) -> None:
+    weight = nn.Parameter(torch.tensor([1.0, 2.0], dtype=torch.float64))
+    texts = torch.tensor([[1.0, 0.5], [0.2, 1.0]], dtype=torch.float64)
+    found = []
+    for scale in (1.0, 1024.0):
+        weight.grad = None
         value = gradcache.step(
-            model,
-            list(texts.split(size)),
-            lambda outputs: nn.functional.cross_entropy(
-                torch.cat(outputs) @ torch.cat(outputs).T, torch.arange(8)
-            ),
-            device=CPU,
+            lambda chunk: chunk * weight,
+            [texts],
+            [2],
+            contrast,
+            parameters=[weight],
+            seed=(0,),
+            cached=cached,
+            scale=scale,
+        )
+        assert weight.grad is not None
+        found.append((float(value), weight.grad.clone()))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1] * 1024, found[1][1])
+
+
+def test_parameters_of_the_loss_get_their_gradient_once() -> None:
+    scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+    weight = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    texts = torch.tensor([[1.0, 0.5], [0.2, 1.0]], dtype=torch.float64)
+
+    def loss(outputs: list[Tensor]) -> Tensor:
+        return scale * torch.cat(outputs).sum()
+
+    for cached in (False, True):
+        scale.grad = None
+        gradcache.step(
+            lambda chunk: chunk * weight,
+            [texts[:1], texts[1:]],
+            [1, 1],
+            loss,
+            parameters=[weight],
+            seed=(0,),
             cached=cached,
         )
-        values.append(float(value))
-        seen.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-        # What comes after the step draws the same numbers too.
-        values.append(float(torch.rand(1)))
-    assert values[0] == pytest.approx(values[2], abs=1e-12)
-    assert values[1] == values[3]
-    assert seen[0].keys() == seen[1].keys()
-    for name, gradient in seen[0].items():
-        assert torch.allclose(gradient, seen[1][name], atol=1e-12), name
-    # Dropout mattered, where there was some: other draws give another loss.
-    torch.manual_seed(6)
-    with torch.no_grad():
-        outputs = torch.cat([model(chunk) for chunk in texts.split(size)])
-        other = float(nn.functional.cross_entropy(outputs @ outputs.T, torch.arange(8)))
-    assert (other != pytest.approx(values[0], abs=1e-9)) == (rate > 0)
+        assert scale.grad is not None
+        assert float(scale.grad) == pytest.approx(2.7)

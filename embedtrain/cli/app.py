@@ -1,5 +1,6 @@
 """The command line's app, and how every command runs its stage: claim the output, work, print."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,15 @@ def _show(claim: Any, *, as_json: bool) -> None:
 def run_stage(
     make_claim: Callable[[], Any], work: Callable[[Any, console.Progress], None], as_json: bool, quiet: bool
 ) -> Any:
-    """Claim an output, make it unless it is up to date, print what it is; returns the claim."""
+    """Claim an output, make it unless it is up to date, print what it is; returns the claim.
+
+    Of several processes of a launch one claims, writes and prints; the others only help.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        claim = make_claim()
+        if not claim.up_to_date:
+            work(claim, console.silent)
+        return claim
     claim = make_claim()
     if claim.up_to_date:
         claim.close()  # a run may have died between its last rename and this

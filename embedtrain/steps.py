@@ -1,0 +1,187 @@
+"""A step of a bi-encoder's training: a batch of ids becomes chunks of texts, vectors, a loss and gradients."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from embedtrain import chunks, gradcache, losses, masking
+from embedtrain.batching import Batch, Batcher
+from embedtrain.encoder import Encoder, Role
+from embedtrain.inference import token_budget
+from embedtrain.loop import StepResult
+from embedtrain.processes import Processes
+from embedtrain.tokenised import Tokenised
+
+# vectors(role, ids) gives vectors (n, T) that another model made of texts.
+Vectors = Callable[[Role, Sequence[str]], NDArray[np.float32]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """Which documents of other rows are taken for unlabelled positives of a query, by scores."""
+
+    margin: float | None = None  # hidden above the positive's own score by more than this (Qwen3-Embedding: 0.1)
+    guide: Vectors | None = None  # hidden where a guide model ranks them above the positive (GISTEmbed)
+    guide_margin: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _TextChunk:
+    """Texts of one role that pass through the model together, and their places among all of that role."""
+
+    role: Role
+    ids: list[str]
+    places: NDArray[np.int64]
+
+
+class Steps:
+    """`steps(epoch, step, scale)` adds the gradient of a step's loss, times `scale`, to the parameters.
+
+    The loss is that of the whole batch, whatever the number of chunks and of processes. A batch whose tokens fit
+    `graph_tokens` keeps the graphs of its chunks; a larger one is encoded twice (see gradcache).
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        batcher: Batcher,
+        objective: losses.Objective,
+        *,
+        weights: dict[str, float],
+        texts: dict[Role, Callable[[str], str]],
+        limits: dict[Role, int],
+        seed: int,
+        graph_tokens: int,
+        precision: str = "float32",
+        masks: Masking | None = None,
+        teacher_vectors: Vectors | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        self._encoder = encoder
+        self._batcher = batcher
+        self._objective = objective
+        self._weights = weights
+        self._seed = seed
+        self._graph_tokens = graph_tokens
+        self._masks = masks or Masking()
+        self._teacher_vectors = teacher_vectors
+        self._processes = processes or Processes()
+        self._unit = encoder.similarity == "cosine"
+        self._texts = {role: Tokenised(encoder, role, limits[role], texts[role]) for role in limits}
+        self._precision = precision
+        self.per_epoch = batcher.per_epoch
+
+    def _cut(self, ids: list[str], role: Role) -> tuple[list[_TextChunk], dict[str, float]]:
+        """Chunks of the texts of a role, short beside short, and what there is to count of them."""
+        lengths, whole = self._texts[role].measure(ids)
+        cut = chunks.by_length(lengths, token_budget(self._encoder.device))
+        noun = "queries" if role == "query" else "documents"
+        counts: dict[str, float] = {
+            noun: len(ids),
+            f"{noun}_cut": int((whole > lengths).sum()),
+            "tokens": int(lengths.sum()),
+            "padded": int(sum(len(places) * int(lengths[places[0]]) for places in cut)),
+        }
+        return [_TextChunk(role, [ids[i] for i in places], places) for places in cut], counts
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self._precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self._encoder.device.type, dtype=getattr(torch, self._precision))
+
+    def _encode(self, chunk: _TextChunk) -> Tensor:
+        features = self._texts[chunk.role].features(chunk.ids)
+        with self._autocast():
+            return self._encoder.forward_features(features, chunk.role)
+
+    def _inputs(self, batch: Batch, queries: Tensor, documents: Tensor) -> losses.Inputs:
+        """The tensors a loss reads, from the vectors (B, D) and (U, D) of a batch; masks by score applied."""
+        if self._unit:
+            queries = nn.functional.normalize(queries, dim=1)
+            documents = nn.functional.normalize(documents, dim=1)
+        device = queries.device
+
+        def there(array: NDArray[Any] | None) -> Any:
+            return None if array is None else torch.from_numpy(array).to(device)
+
+        own = documents[there(batch.columns)]
+        taught: dict[str, Tensor] = {}
+        if self._teacher_vectors is not None:
+            found = self._teacher_vectors("document", batch.documents)
+            taught = {
+                "teacher_queries": there(self._teacher_vectors("query", batch.queries)),
+                "teacher_documents": there(found[batch.columns]),
+            }
+        return losses.Inputs(
+            queries=queries,
+            documents=own,
+            present=there(batch.present),
+            negative=there(batch.negative),
+            mask=self._masked(batch, there(batch.mask), queries, own),
+            positives=there(batch.positives),
+            query_mask=there(batch.query_mask),
+            reverse_mask=there(batch.reverse_mask),
+            labels=there(batch.labels),
+            teacher=there(batch.teacher),
+            **{"teacher_queries": None, "teacher_documents": None, **taught},
+        )
+
+    @torch.no_grad()
+    def _masked(self, batch: Batch, mask: Tensor, queries: Tensor, documents: Tensor) -> Tensor:
+        explicit = torch.from_numpy(batch.explicit).to(mask.device)
+        if self._masks.margin is not None:
+            scores = queries @ documents.reshape(-1, documents.shape[-1]).T
+            mask = masking.by_margin(mask, scores, explicit, self._masks.margin)
+        if self._masks.guide is not None:
+            guided = torch.from_numpy(self._masks.guide("query", batch.queries)).to(mask.device)
+            judged = torch.from_numpy(self._masks.guide("document", batch.documents)).to(mask.device)
+            columns = torch.from_numpy(batch.columns.reshape(-1)).to(mask.device)
+            mask = masking.by_guide(mask, guided @ judged[columns].T, explicit, self._masks.guide_margin)
+        return mask
+
+    def __call__(self, epoch: int, step: int, scale: float = 1.0) -> StepResult:
+        batch = self._batcher.batch(epoch, step)
+        query_chunks, query_counts = self._cut(batch.queries, "query")
+        document_chunks, document_counts = self._cut(batch.documents, "document")
+        cut = [*query_chunks, *document_chunks]
+        numbers = {
+            name: query_counts.get(name, 0) + document_counts.get(name, 0)
+            for name in (*query_counts, *document_counts)
+        }
+
+        def loss(outputs: list[Tensor]) -> Tensor:
+            queries = _in_order(outputs[: len(query_chunks)], query_chunks)
+            documents = _in_order(outputs[len(query_chunks) :], document_chunks)
+            inputs = self._inputs(batch, queries, documents)
+            settings = self._objective.settings()
+            parts = losses.combined(self._weights, inputs, settings)
+            numbers.update(losses.curves(inputs, settings))
+            if len(parts) > 1:
+                numbers.update({name: float(value.detach()) for name, value in parts.items()})
+            return torch.stack([self._weights.get(name, 1.0) * value for name, value in parts.items()]).sum()
+
+        value = gradcache.step(
+            self._encode,
+            cut,
+            [len(chunk.ids) for chunk in cut],
+            loss,
+            parameters=self._encoder.model.parameters(),
+            seed=(self._seed, epoch, step),
+            cached=numbers["padded"] > self._graph_tokens * self._processes.count,
+            scale=scale,
+            processes=self._processes,
+        )
+        return StepResult(value, numbers, batch.queries)
+
+
+def _in_order(outputs: list[Tensor], cut: list[_TextChunk]) -> Tensor:
+    """Join the outputs of chunks and put their rows back in the order of the texts."""
+    places = torch.from_numpy(np.concatenate([chunk.places for chunk in cut]))
+    return torch.cat(outputs)[torch.argsort(places).to(outputs[0].device)]

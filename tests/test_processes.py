@@ -1,0 +1,67 @@
+"""Two processes do what one does: the same loss, the same gradients, through real processes and gloo.
+
+Deliberate breaks that turn a test here red: gradients averaged instead of summed, outputs gathered in rank order, a
+random state of its own for each process, the loss taken over the own outputs only.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from embedtrain.processes import Processes
+
+SCRIPT = Path(__file__).parent / "two_processes.py"
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def together(count: int, out: Path, *args: str) -> list[dict[str, Tensor]]:
+    """Run the script in `count` processes, as a launcher would; what each wrote."""
+    out.mkdir()
+    port = free_port()
+    running = []
+    for rank in range(count):
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        if count > 1:
+            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command = [sys.executable, str(SCRIPT), str(out), *args]
+        running.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
+    for process in running:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+    return [torch.load(out / f"{rank}.pt") for rank in range(count)]
+
+
+# 7 texts: chunks of 2 leave a short last one; chunks of 7 leave the second process without any (P46).
+@pytest.mark.parametrize(
+    ("size", "how", "rate"), [("2", "plain", "0.5"), ("2", "cached", "0.5"), ("7", "cached", "0")]
+)
+def test_two_processes_equal_one(tmp_path: Path, size: str, how: str, rate: str) -> None:
+    (alone,) = together(1, tmp_path / "one", size, how, rate)
+    both = together(2, tmp_path / "two", size, how, rate)
+    for found in both:
+        assert found["count"] == 2
+        assert found["told"] == {"from": 0}
+        for name, expected in alone.items():
+            if name not in ("count", "told"):
+                assert torch.allclose(found[name], expected, atol=1e-6), name
+    assert float(alone["0.weight"].abs().max()) > 1e-3
+
+
+def test_one_process_is_alone() -> None:
+    one = Processes()
+    assert one.main
+    assert list(one.own(3)) == [0, 1, 2]
+    assert one.same("x") == "x"
+    one.wait()
