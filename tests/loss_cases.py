@@ -17,7 +17,7 @@ def plain(queries: Tensor, documents: Tensor, **changes: Any) -> Inputs:
     own[torch.arange(rows), torch.arange(rows) * width] = True
     negative = torch.ones(rows, width, dtype=torch.bool)
     negative[:, 0] = False
-    fields = {
+    fields: dict[str, Any] = {
         "present": torch.ones(rows, width, dtype=torch.bool),
         "negative": negative,
         "mask": torch.ones(rows, rows * width, dtype=torch.bool),
@@ -25,7 +25,7 @@ def plain(queries: Tensor, documents: Tensor, **changes: Any) -> Inputs:
         "query_mask": ~torch.eye(rows, dtype=torch.bool),
         "reverse_mask": torch.ones(rows, rows, dtype=torch.bool),
     }
-    return Inputs(queries, documents, **(fields | changes))  # type: ignore[arg-type]
+    return Inputs(queries, documents, **(fields | changes))
 
 
 def from_scores(scores: Numbers, **changes: Any) -> Inputs:

@@ -69,7 +69,9 @@ def test_infonce_value_hangs_on_the_batch_p42() -> None:
         return losses.infonce(from_scores([[0.3] * rows] * rows), Settings(0.05))
 
     assert mean(equal(5)) == pytest.approx(1.6094, abs=5e-5)
-    assert mean(torch.stack([equal(2).mean(), equal(2).mean(), equal(1).mean()])) == pytest.approx(0.4621, abs=5e-5)
+    assert mean(torch.stack([equal(2).mean(), equal(2).mean(), equal(1).mean()])) == pytest.approx(
+        0.4621, abs=5e-5
+    )
     assert mean(torch.cat([equal(2), equal(2), equal(1)])) == pytest.approx(0.5545, abs=5e-5)
 
 

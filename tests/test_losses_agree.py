@@ -5,10 +5,13 @@ document->document, hardness with a gradient, KL the other way round, an absent 
 a block's rows matched with the first block's columns, a zero vector divided by its length.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from loss_cases import BUSY, random_batch
 from loss_oracles import ORACLES
 from torch import Tensor
@@ -224,3 +227,18 @@ def test_zero_vectors_give_no_nan_p48(name: str, settings: Settings) -> None:
     for found in gradients(total, batch):
         assert torch.isfinite(found).all()
         assert found.abs().max() < 1e3
+
+
+@hypothesis_settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.permutations(range(5)), st.sampled_from(CASES))
+def test_the_order_of_rows_is_no_matter(seed: int, order: list[int], case: tuple[str, Settings]) -> None:
+    name, settings = case
+    batch = random_batch(seed, rows=5)
+    columns = [row * batch.width + column for row in order for column in range(batch.width)]
+    moved: dict[str, Tensor] = {field.name: getattr(batch, field.name)[order] for field in fields(batch)}
+    moved |= {name: moved[name][:, columns] for name in ("mask", "positives")}
+    moved |= {name: moved[name][:, order] for name in ("query_mask", "reverse_mask")}
+    values = losses.LOSSES[name](batch, settings)
+    assert torch.allclose(losses.LOSSES[name](Inputs(**moved), settings), values[order], atol=1e-12)
+    assert values.min() > -1e-12
+    assert losses.curve(Inputs(**moved), settings) == pytest.approx(losses.curve(batch, settings))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,12 +68,12 @@ class Objective(nn.Module):
                 self.log_temperature.clamp_(math.log(LOWEST), math.log(HIGHEST))
             if self.siglip_log_scale is not None:
                 self.siglip_log_scale.clamp_(-math.log(HIGHEST), -math.log(LOWEST))
-        learned: dict[str, Tensor] = {}
+        learned: dict[str, Any] = {}
         if self.log_temperature is not None:
             learned["temperature"] = self.log_temperature.exp()
         if self.siglip_log_scale is not None and self.siglip_bias is not None:
             learned |= {"siglip_scale": self.siglip_log_scale.exp(), "siglip_bias": self.siglip_bias}
-        return replace(self._fixed, **learned)  # type: ignore[arg-type]
+        return replace(self._fixed, **learned)
 
     def forward(self, inputs: Inputs, settings: Settings) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum, a scalar to go back from, and its unweighted parts; `settings` are `self.settings()`."""
