@@ -1,126 +1,286 @@
-"""Rows to batches: which rows stand together, which negatives each has, who may be a negative for whom."""
+"""Rows to batches: the ids a step needs, and who may be a negative for whom.
+
+Texts are compared, not ids, and compared as `duplicates.normalised` has them. What stands beside a query:
+
+    own positive            always, in column 0
+    own further positives   never as negatives
+    own mined negatives     used; not where labels speak against them; a rule on scores may hide them (masking.py)
+    own explicit negatives  used; only the text of a positive or of the query itself speaks against them
+    other rows' documents   used, positives and negatives alike; labels and rules on scores may hide them
+    other rows' queries     used by the losses that compare queries, or documents with queries
+"""
 
 import dataclasses
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from embedtrain.duplicates import normalised
+from embedtrain.drawing import Chosen, Drawing, Ints, Mix, Row, stream
+from embedtrain.duplicates import fingerprint
+from embedtrain.ordering import Epoch, Mixing, Ordering
+
+__all__ = ["Batch", "Batcher", "Row", "guarded", "make_batch", "stream"]
+
+Flags = NDArray[np.bool_]
+
+# Fingerprints of texts that are kept, about 50 MB: those asked for last.
+_REMEMBERED = 1 << 18
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One query to train on; `not_negatives` are documents besides its positives that it must not push away."""
-
-    query_id: str
-    positives: tuple[str, ...]
-    negatives: tuple[str, ...] = ()
-    not_negatives: tuple[str, ...] = ()
-    teacher: Mapping[str, float] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
-    """What a step needs, as ids and masks.
+    """What a step needs, as ids and masks. B rows, K columns, U documents.
 
-    documents (U,) distinct ids; columns (B, 1+N) positions in `documents`, the positive in column 0, 0 where
-    absent; present (B, 1+N) boolean; mask (B, B*(1+N)) boolean; teacher (B, 1+N) float32, or None.
+    documents (U,) distinct ids; columns (B, K) places in `documents`, 0 where absent: the positive in column 0, then
+    negatives, then further positives; present, negative, explicit (B, K): there; one of the row's own negatives that
+    the mask shows; of those the ones picked by hand. mask (B, B*K): the column may stand in the row's softmax, one
+    column a text, the row's own where it has one. labels (B,) of the queries, -1 unknown, and teacher (B, K) float32
+    raw, NaN unknown: None where no row has any. offered: pairs of a row and a text it was compared with or not.
+
+    The last fields are what `positives`, `query_mask` and `reverse_mask` are made of when they are asked for: known
+    (rows, columns); clashes (i, j): row i may not push away the positive of row j; query_texts (B,) numbers.
     """
 
     queries: list[str]
     documents: list[str]
-    columns: np.ndarray
-    present: np.ndarray
-    mask: np.ndarray
-    teacher: np.ndarray | None
+    columns: Ints
+    present: Flags
+    negative: Flags
+    explicit: Flags
+    mask: Flags
+    labels: Ints | None
+    teacher: NDArray[np.float32] | None
+    offered: int
+    known: tuple[Ints, Ints]
+    clashes: tuple[Ints, Ints]
+    query_texts: Ints
+    in_batch: bool
 
     @property
     def without_negatives(self) -> int:
         """Rows whose softmax holds nothing but their positive; they train on nothing."""
         return int((self.mask.sum(1) <= 1).sum())
 
+    @property
+    def negatives_each(self) -> float:
+        """Negatives that a query is compared with, documents of different texts, as a mean over the rows."""
+        return (int(self.mask.sum()) - len(self.queries)) / len(self.queries)
 
-def steps_per_epoch(rows: int, batch_size: int) -> int:
-    """Batches an epoch: as few as hold all rows at `batch_size` or less."""
-    return -(-rows // batch_size)
+    @property
+    def masked_share(self) -> float:
+        """Share of the texts offered to the rows that may not be their negatives; 0 where none were offered."""
+        return 1.0 - self.negatives_each * len(self.queries) / self.offered if self.offered else 0.0
+
+    @functools.cached_property
+    def positives(self) -> Flags:
+        """The column shows a known positive of row i's query, one column a text, its own where it has one. (B, B*K)"""
+        found = np.zeros_like(self.mask)
+        found[self.known] = True
+        return found
+
+    @functools.cached_property
+    def query_mask(self) -> Flags:
+        """Query j may be a negative of query i: another text, neither's positive known to the other. (B, B)
+
+        Of queries with one text the first stands for all; the diagonal is False.
+        """
+        found = self._other_queries()
+        one, other = self.clashes
+        found[one, self._spokesman[other]] = False
+        found[other, self._spokesman[one]] = False
+        return found
+
+    @functools.cached_property
+    def reverse_mask(self) -> Flags:
+        """Query j may stand in the softmax of row i's positive: it is another text and does not know that document.
+
+        (B, B). Of queries with one text the first stands for all; the diagonal is True.
+        """
+        found = self._other_queries()
+        one, other = self.clashes
+        found[other, self._spokesman[one]] = False
+        np.fill_diagonal(found, True)
+        return found
+
+    @functools.cached_property
+    def _spokesman(self) -> Ints:
+        """The first row with the query text of each row. (B,)"""
+        _, first, text = np.unique(self.query_texts, return_index=True, return_inverse=True)
+        return np.asarray(first[text])
+
+    def _other_queries(self) -> Flags:
+        size = len(self.queries)
+        found = np.zeros((size, size), dtype=bool)
+        if self.in_batch:
+            found[:, np.unique(self._spokesman)] = True
+            found[np.arange(size), self._spokesman] = False
+        return found
 
 
-def stream(seed: int, stage: str) -> tuple[int, int]:
-    """What a stage's random draws start from, so that two stages with one seed do not draw alike."""
-    return seed, zlib.crc32(stage.encode())
+def _table(chosen: Sequence[Chosen]) -> tuple[list[str], Ints, Flags, Flags, Flags]:
+    """Distinct documents; columns, present, negative and explicit (B, K) as they were drawn."""
+    size = len(chosen)
+    width = 1 + max((len(one.negatives) + len(one.further) for one in chosen), default=0)
+    columns = np.zeros((size, width), dtype=np.int64)
+    present, negative, explicit = (np.zeros((size, width), dtype=bool) for _ in range(3))
+    place: dict[str, int] = {}
+    for number, one in enumerate(chosen):
+        shown = (one.positive, *one.negatives, *one.further)
+        columns[number, : len(shown)] = [place.setdefault(document, len(place)) for document in shown]
+        present[number, : len(shown)] = True
+        negative[number, 1 : 1 + len(one.negatives)] = True
+        if one.row.explicit:
+            picked = set(one.row.explicit)
+            explicit[number, 1 : 1 + len(one.negatives)] = [document in picked for document in one.negatives]
+    return list(place), columns, present, negative, explicit
 
 
-def epoch_order(rows: int, batch_size: int, start: Sequence[int], epoch: int) -> list[np.ndarray]:
-    """Row positions of each batch of an epoch, shuffled by (start, epoch).
+def _teacher(chosen: Sequence[Chosen], shape: tuple[int, int]) -> NDArray[np.float32] | None:
+    """The teacher's raw scores of the documents of each row, NaN where there is none. (B, K)"""
+    if all(one.row.teacher is None for one in chosen):
+        return None
+    found = np.full(shape, np.nan, dtype=np.float32)
+    for number, one in enumerate(chosen):
+        scores: Mapping[str, float] = one.row.teacher or {}
+        shown = (one.positive, *one.negatives, *one.further)
+        found[number, : len(shown)] = [scores.get(document, np.nan) for document in shown]
+    return found
 
-    The rows are spread evenly, sizes differing by one at most, so that no batch is a small rest.
-    """
-    order = np.random.default_rng([*start, epoch]).permutation(rows)
-    return np.array_split(order, steps_per_epoch(rows, batch_size))
+
+def _spoken_against(
+    chosen: Sequence[Chosen],
+    texts: Mapping[int, int],
+    number: Callable[[str], int],
+    query_numbers: Sequence[int],
+    siblings: Callable[[Row], set[int]],
+) -> tuple[list[set[int]], list[set[int]]]:
+    """For each row the texts of the batch that are known positives of its query, and all that are no negatives."""
+
+    def those(documents: Sequence[str]) -> set[int]:
+        return {texts[found] for document in documents if (found := number(document)) in texts}
+
+    known, excluded = [], []
+    for one, query in zip(chosen, query_numbers, strict=True):
+        right = those(one.row.positives)
+        itself = {texts[query]} if query in texts else set()
+        known.append(right)
+        spared = those(one.row.explicit)
+        excluded.append(right | itself | ((those(one.row.not_negatives) | siblings(one.row)) - spared))
+    return known, excluded
 
 
-def _choose(row: Row, negatives: int, rng: np.random.Generator) -> tuple[str, list[str]]:
-    """A positive and up to `negatives` of the row's negatives, in the order the row has them."""
-    positive = row.positives[int(rng.integers(len(row.positives)))]
-    if len(row.negatives) <= negatives:
-        return positive, list(row.negatives)
-    chosen = np.sort(rng.choice(len(row.negatives), size=negatives, replace=False))
-    return positive, [row.negatives[int(index)] for index in chosen]
+def _pairs(sets: Sequence[set[int]]) -> tuple[Ints, Ints]:
+    """(row, member) of each set, in order."""
+    rows = np.repeat(np.arange(len(sets)), [len(part) for part in sets])
+    return rows, np.array([member for part in sets for member in sorted(part)], dtype=np.int64)
 
 
 def make_batch(
-    rows: Sequence[Row],
-    members: Sequence[int] | np.ndarray,
+    chosen: Sequence[Chosen],
     *,
-    negatives: int,
-    start: Sequence[int],
-    epoch: int,
-    group: Callable[[str], int],
+    number: Callable[[str], int],
+    query_numbers: Sequence[int],
+    group_of: Callable[[str], Hashable] | None = None,
+    in_batch: bool = True,
 ) -> Batch:
-    """Build the batch of the rows at `members`, drawing positives and negatives by (start, epoch, row).
+    """The batch of rows as they were drawn.
 
-    `group` numbers documents by normalised text: two ids with one text are one document here. For a row, a column
-    is masked when it is absent, when its text is that of any positive or of a `not_negatives` document of the
-    query (the row's own positive in column 0 stays), or when the same text stood in an earlier column.
+    `number` of a document and `query_numbers` of the rows' queries are equal where their normalised texts are.
+    `group_of` a document: documents of the group of a known positive are no negatives; an empty one groups nothing.
+    Without `in_batch` a row is compared with its own documents alone.
     """
-    chosen = [
-        _choose(rows[int(index)], negatives, np.random.default_rng([*start, epoch, int(index)]))
-        for index in members
+    documents, columns, present, drawn, picked = _table(chosen)
+    size, width = columns.shape
+    texts: dict[int, int] = {}
+    text_of = np.array([texts.setdefault(number(document), len(texts)) for document in documents])
+    shown = np.flatnonzero(present)
+    text = text_of[columns.reshape(-1)[shown]]
+    owner = shown // width
+
+    members: dict[Hashable, set[int]] = {}
+    if group_of is not None:
+        for document, value in zip(documents, text_of.tolist(), strict=True):
+            if group := group_of(document):
+                members.setdefault(group, set()).add(value)
+
+    def siblings(row: Row) -> set[int]:
+        if group_of is None:
+            return set()
+        return set().union(*(members.get(group_of(document), ()) for document in row.positives))
+
+    known, excluded = _spoken_against(chosen, texts, number, query_numbers, siblings)
+
+    # The first column that shows a text stands for it; for a row that has the text itself, its own first one does.
+    _, first = np.unique(text, return_index=True)
+    representative = shown[first]
+    keys, first = np.unique(owner * len(texts) + text, return_index=True)
+    own_rows, own_columns, own_texts = owner[first], shown[first], text[first]
+
+    def column(rows: Ints, wanted: Ints) -> Ints:
+        found = np.searchsorted(keys, rows * len(texts) + wanted).clip(max=len(keys) - 1)
+        return np.where(keys[found] == rows * len(texts) + wanted, own_columns[found], representative[wanted])
+
+    everywhere = np.zeros(size * width, dtype=bool)
+    everywhere[representative] = in_batch
+    mask = np.tile(everywhere, (size, 1))
+    mask[own_rows, representative[own_texts]] = False
+    mask[own_rows, own_columns] = True
+    rows, without = _pairs(excluded)
+    mask[rows, column(rows, without)] = False
+    each = np.arange(size)
+    mask[each, each * width] = True
+    rows_known, right = _pairs(known)
+
+    own = mask.reshape(size, size, width)[each, each]
+    labels = np.array([one.row.label for one in chosen], dtype=np.int64)
+    return Batch(
+        queries=[one.row.query_id for one in chosen],
+        documents=documents,
+        columns=columns,
+        present=present,
+        negative=drawn & own,
+        explicit=picked & own,
+        mask=mask,
+        labels=labels if (labels >= 0).any() else None,
+        teacher=_teacher(chosen, (size, width)),
+        offered=size * (len(texts) - 1) if in_batch else len(keys) - size,
+        known=(rows_known, column(rows_known, right)),
+        clashes=_join(rows, without, text_of[columns[:, 0]]),
+        query_texts=np.unique(np.array(query_numbers, dtype=np.int64), return_inverse=True)[1],
+        in_batch=in_batch,
+    )
+
+
+def _join(rows: Ints, texts: Ints, positives: Ints) -> tuple[Ints, Ints]:
+    """Pairs (row, j): the row has text t in (rows, texts), and t is that of the positive of row j."""
+    order = np.argsort(positives, kind="stable")
+    low, high = (np.searchsorted(positives[order], texts, side=side) for side in ("left", "right"))
+    counts = high - low
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(rows, counts), order[np.repeat(low, counts) + inside]
+
+
+def guarded(rows: Sequence[Row], query_text_of: Callable[[str], str]) -> list[Row]:
+    """Rows to which the positives of every other row with the same query text are no negatives."""
+    asked: dict[int, dict[str, None]] = {}
+    words = [fingerprint(query_text_of(row.query_id)) for row in rows]
+    for text, row in zip(words, rows, strict=True):
+        asked.setdefault(text, {}).update(dict.fromkeys(row.positives))
+    return [
+        dataclasses.replace(row, not_negatives=(*row.not_negatives, *others))
+        if len(asked[text]) > len(row.positives)
+        and (others := [document for document in asked[text] if document not in row.positives])
+        else row
+        for text, row in zip(words, rows, strict=True)
     ]
-    width = 1 + max((len(drawn) for _, drawn in chosen), default=0)
-    size = len(chosen)
-    position: dict[str, int] = {}
-    columns = np.zeros((size, width), dtype=np.int64)
-    present = np.zeros((size, width), dtype=bool)
-    taught = all(rows[int(index)].teacher is not None for index in members)
-    teacher = np.zeros((size, width), dtype=np.float32) if taught else None
-    for number, ((positive, drawn), index) in enumerate(zip(chosen, members, strict=True)):
-        scores = rows[int(index)].teacher
-        for column, document in enumerate([positive, *drawn]):
-            columns[number, column] = position.setdefault(document, len(position))
-            present[number, column] = True
-            if teacher is not None and scores is not None:
-                teacher[number, column] = scores[document]
-    documents = list(position)
-    groups = np.asarray([group(document) for document in documents], dtype=np.int64)[columns].reshape(-1)
-    shown = present.reshape(-1)
-    mask = np.zeros((size, size * width), dtype=bool)
-    # The first of the columns that show a text stands for all of them; a row's own positive stands for its text.
-    _, first = np.unique(np.where(shown, groups, -1), return_index=True)
-    representative = np.zeros(size * width, dtype=bool)
-    representative[first] = True
-    representative &= shown
-    for number, index in enumerate(members):
-        row = rows[int(index)]
-        excluded = [group(document) for document in (*row.positives, *row.not_negatives)]
-        mask[number] = representative & ~np.isin(groups, excluded)
-        mask[number, number * width] = True
-    return Batch([rows[int(index)].query_id for index in members], documents, columns, present, mask, teacher)
 
 
 class Batcher:
-    """The batches of every epoch of a training run; documents are compared by normalised text."""
+    """The batches of every epoch of a training run: a function of (start, epoch, step), so resuming needs no state."""
 
     def __init__(
         self,
@@ -130,32 +290,91 @@ class Batcher:
         negatives: int,
         start: Sequence[int],
         text_of: Callable[[str], str],
+        query_text_of: Callable[[str], str] | None = None,
+        positives: int = 1,
+        curriculum: str = "none",
+        epochs: float = 1.0,
+        mix: Mix = Mix(),  # noqa: B008 - frozen
+        mixing: Mixing | None = None,
+        homogeneous: str = "",
+        topics: Ints | None = None,
+        separate: bool = False,
+        group_of: Callable[[str], Hashable] | None = None,
     ) -> None:
-        self._rows = rows
-        self._batch_size = batch_size
-        self._negatives = negatives
-        self._start = tuple(start)
-        self._text_of = text_of
-        self._numbers: dict[str, int] = {}
-        self._groups: dict[str, int] = {}
-        self._order: tuple[int, list[np.ndarray]] = (-1, [])
-        self.per_epoch = steps_per_epoch(len(rows), batch_size)
+        """`text_of` a document id, `query_text_of` a query id (None: queries are compared by id).
 
-    def _group(self, document: str) -> int:
-        if document not in self._groups:
-            text = normalised(self._text_of(document))
-            self._groups[document] = self._numbers.setdefault(text, len(self._numbers))
-        return self._groups[document]
+        `separate` keeps rows with one positive text or one query text in different batches, where that can be done;
+        it reads all texts of positives and queries once. `epochs` is where a curriculum ends. The rest is that of
+        `Drawing` and `Ordering`.
+        """
+        self._rows = rows
+        self._drawing = Drawing(
+            rows,
+            start=start,
+            negatives=negatives if mix.mined else 0,
+            positives=positives,
+            curriculum=curriculum,
+            mined=mix.mined,
+        )
+        self._ordering = Ordering(
+            len(rows),
+            batch_size=batch_size,
+            start=start,
+            sources=[row.source for row in rows],
+            mixing=mixing,
+            homogeneous=homogeneous,
+            topics=topics,
+        )
+        self._number = functools.lru_cache(_REMEMBERED)(lambda document: fingerprint(text_of(document)))
+        self._query_text_of = query_text_of
+        self._separate = separate
+        self._group_of = group_of
+        self._in_batch = mix.in_batch
+        self._order: tuple[int, Epoch | None] = (-1, None)
+        self.per_epoch = self._ordering.per_epoch
+        self._steps = max(1.0, epochs * self.per_epoch - 1)
+
+    def _query_number(self, query: str) -> int:
+        if self._query_text_of is not None:
+            return fingerprint(self._query_text_of(query))
+        digest = hashlib.blake2b(query.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return -1 - (int.from_bytes(digest, "big") >> 1)  # below 0: no document's number
+
+    @functools.cached_property
+    def _keys(self) -> tuple[Ints, Ints, Ints]:
+        """Where the positives of each row begin, the texts of all positives, the texts of the queries, as numbers."""
+        counts = np.fromiter((len(row.positives) for row in self._rows), dtype=np.int64, count=len(self._rows))
+        positives = (self._number(document) for row in self._rows for document in row.positives)
+        queries = (self._query_number(row.query_id) for row in self._rows)
+        return (
+            np.cumsum(counts) - counts,
+            np.fromiter(positives, dtype=np.int64, count=int(counts.sum())),
+            np.fromiter(queries, dtype=np.int64, count=len(self._rows)),
+        )
+
+    def order(self, epoch: int) -> Epoch:
+        """Which rows make the batches of an epoch, and what was repeated, left for later or could not be kept apart."""
+        if self._order[0] != epoch or self._order[1] is None:
+            keys: list[Any] = []
+            if self._separate:
+                begins, positives, queries = self._keys
+                everyone = np.arange(len(self._rows))
+                first = self._drawing.first_positives(epoch, everyone, np.zeros_like(everyone))
+                keys = [positives[begins + first], queries]
+            self._order = (epoch, self._ordering.epoch(epoch, keys))
+        order = self._order[1]
+        assert order is not None
+        return order
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of a step of an epoch."""
-        if self._order[0] != epoch:
-            self._order = (epoch, epoch_order(len(self._rows), self._batch_size, self._start, epoch))
+        order = self.order(epoch)
+        progress = (epoch * self.per_epoch + step) / self._steps
+        chosen = self._drawing.choose(epoch, order.batches[step], order.turns[step], progress)
         return make_batch(
-            self._rows,
-            self._order[1][step],
-            negatives=self._negatives,
-            start=self._start,
-            epoch=epoch,
-            group=self._group,
+            chosen,
+            number=self._number,
+            query_numbers=[self._query_number(one.row.query_id) for one in chosen],
+            group_of=self._group_of,
+            in_batch=self._in_batch,
         )
