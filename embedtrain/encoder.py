@@ -12,8 +12,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from embedtrain import console, inference, precision
-from embedtrain.errors import EmbedtrainError
-from embedtrain.models import ModelSource, check_encoder
+from embedtrain import pooling as poolings
+from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.models import ModelSource, check_encoder, is_raw
 from embedtrain.precision import Precision
 from embedtrain.store import Vectors, VectorStore, text_key
 
@@ -72,32 +73,62 @@ class Encoder:
         self.model = model
         self.source = source
         self.precision = precision  # what the layers compute in; vectors are float32 always
+        self.created: tuple[str, ...] = ()  # names of weights the checkpoint did not hold: they start random
+        self.notes: list[str] = []  # what loading did to the model, to be said
+        self._pooling = ""  # the pooling it was given in place of its own
         self.set_prompts(None, None)
 
     @classmethod
     def load(
-        cls, source: ModelSource, device: torch.device | None = None, *, wanted: str = "float32"
+        cls,
+        source: ModelSource,
+        device: torch.device | None = None,
+        *,
+        wanted: str = "float32",
+        pooling: str | None = None,
+        seed: int = 0,
     ) -> "Encoder":
         """Load a model folder; `wanted` is the precision it computes in: auto, float32 or bfloat16.
 
-        Raises EmbedtrainError for a folder that sentence-transformers cannot read, and as `check_encoder` does.
+        `pooling` is for training: a mode takes the place of the model's own, and a raw checkpoint, refused
+        otherwise, gets one (auto: by its architecture), with what was done in `notes` and random weights from `seed`
+        in `created`. Raises EmbedtrainError for a folder that sentence-transformers cannot read, for a last-token
+        model without end token, and as `check_encoder` does.
         """
-        check_encoder(source)
+        check_encoder(source, raw=pooling is not None)
+        place = str(device or default_device())
+        created: tuple[str, ...] = ()
+        notes: list[str] = []
         try:
             with quiet_loading():
-                model = SentenceTransformer(
-                    str(source.path), device=str(device or default_device()), local_files_only=True
-                )
+                if is_raw(source):
+                    model, created, notes = poolings.from_raw(
+                        source.path, pooling or poolings.AUTO, source.name, device=place, seed=seed
+                    )
+                else:
+                    model = SentenceTransformer(str(source.path), device=place, local_files_only=True)
+        except EmbedtrainError:
+            raise
         except Exception as error:  # a broken folder breaks in as many ways as there are libraries under it
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise EmbedtrainError(f"model {source.name} cannot be loaded: {reason}") from error
+        changed = pooling not in (None, poolings.AUTO) and not is_raw(source)
+        if pooling and changed:
+            was = poolings.found(model)["document"]
+            poolings.override(model, pooling, source.name)
+            notes.append(f"pooling {pooling} in place of the model's own {was}")
         model.eval()
+        poolings.check_end_token(model, source.name)
+        poolings.check_padding(model, source.name)
         on_gpu = model.device.type == "cuda"
         found = precision.resolve(wanted, torch.cuda.get_device_capability(model.device) if on_gpu else None)
         if found == "bfloat16":
-            model[0].to(torch.bfloat16)
-            model[0].register_forward_hook(_as_float32)
-        return cls(model, source, found)
+            for first in {id(modules[0]): modules[0] for modules in poolings.chains(model).values()}.values():
+                first.to(torch.bfloat16)
+                first.register_forward_hook(_as_float32)
+        encoder = cls(model, source, found)
+        encoder.created, encoder.notes, encoder._pooling = created, notes, pooling if pooling and changed else ""
+        return encoder
 
     @property
     def device(self) -> torch.device:
@@ -124,9 +155,39 @@ class Encoder:
 
     @property
     def max_length(self) -> int:
-        """Tokens of a text the model reads."""
-        limit = self.model.max_seq_length
-        return int(limit) if limit and math.isfinite(limit) else UNLIMITED
+        """Tokens of a text the model reads, whatever its role."""
+        return max(self.limit("query"), self.limit("document"))
+
+    def input_module(self, role: Role) -> Any:
+        """The module that tokenises texts of a role and computes their token vectors; two towers have two."""
+        return poolings.chains(self.model)[role][0]
+
+    def limit(self, role: Role) -> int:
+        """Tokens of a text of a role the model reads: its own limit, and the role's where it has one."""
+        module = self.input_module(role)
+        limits = (getattr(module, "max_seq_length", None), getattr(module, f"{role}_length", None))
+        return min((int(limit) for limit in limits if limit and math.isfinite(limit)), default=UNLIMITED)
+
+    def set_limits(self, query: int | None, document: int | None) -> None:
+        """Give the roles length limits in tokens (None: leave as they are), prompt and special tokens included.
+
+        They are saved with the model: every later stage and sentence-transformers' encode_query and encode_document
+        apply them; its encode, which knows of no role, does not. Raises UsageError where the model reads less, or
+        has no limit to be set.
+        """
+        named: tuple[tuple[Role, int | None], ...] = (("query", query), ("document", document))
+        for role, limit in named:
+            if limit is None:
+                continue
+            module, flag = self.input_module(role), f"--max-{role}-length {limit}"
+            if not hasattr(module, f"{role}_length"):
+                raise UsageError(f"{flag}: model {self.source.name} reads texts whole; leave the flag out")
+            own = module.max_seq_length
+            if limit < 3 or (own and limit > own):
+                raise UsageError(
+                    f"{flag}: model {self.source.name} reads 3 to {own} tokens; give a number of these"
+                )
+            setattr(module, f"{role}_length", limit)
 
     def set_prompts(self, query: str | None, document: str | None) -> None:
         """Give the model other prompts (None: leave as they are); they are saved with it."""
@@ -141,27 +202,22 @@ class Encoder:
 
     def token_lengths(self, texts: Sequence[str], role: Role) -> np.ndarray:
         """Tokens of each text with its prompt, whatever the limit. (n,) int64"""
-        tokenizer = self.model.tokenizer
+        tokenizer = self.input_module(role).tokenizer
         lengths: list[int] = []
         for start in range(0, len(texts), inference.TOKENISED_AT_ONCE):
             prompted = [self.prompts[role] + text for text in texts[start : start + inference.TOKENISED_AT_ONCE]]
             if tokenizer is None:
                 lengths += [len(text.split()) for text in prompted]
             elif hasattr(tokenizer, "encode_batch"):  # a static model holds the bare Rust tokenizer
-                lengths += [len(item.ids) for item in tokenizer.encode_batch(prompted)]
+                lengths += [len(item.ids) for item in tokenizer.encode_batch(prompted, add_special_tokens=False)]
             else:
                 with quiet_loading():
                     lengths += [len(ids) for ids in tokenizer(prompted, truncation=False)["input_ids"]]
         return np.asarray(lengths, dtype=np.int64)
 
-    @property
-    def tokenizer(self) -> Any:
-        """What turns texts into tokens; None for a model without."""
-        return self.model.tokenizer
-
     def features(self, texts: Sequence[str], role: Role, max_length: int | None = None) -> dict[str, Any]:
         """What the model reads of texts: prompts put before them, tokenised, cut to `max_length` where it is given."""
-        limits: dict[str, Any] = {"max_length": max_length} if max_length else {}
+        limits: dict[str, Any] = {"max_length": min(max_length, self.limit(role))} if max_length else {}
         return self.model.preprocess(list(texts), prompt=self.prompts[role] or None, task=role, **limits)
 
     def forward_features(self, features: dict[str, Any], role: Role) -> torch.Tensor:
@@ -180,7 +236,9 @@ class Encoder:
         Texts are padded to the longest of them, or to `width` tokens where that is more.
         """
         features = self.features(texts, role, max_length)
-        return self.forward_features(inference.widened(features, self.tokenizer, width), role)
+        return self.forward_features(
+            inference.widened(features, self.input_module(role).tokenizer, width), role
+        )
 
     def identity(self, role: Role) -> dict[str, Any]:
         """Whatever may change the last bits of a vector but its text; pooling is part of the settings."""
@@ -189,8 +247,9 @@ class Encoder:
             "weights and settings": self.source.sha256,
             "role": role,
             "prompt": self.prompts[role],
-            "max_length": self.max_length,
+            "max_length": self.limit(role),
             "precision": self.precision,
+            **({"pooling": self._pooling} if self._pooling else {}),
             **inference.computed_by(self.device),
         }
 
@@ -214,7 +273,7 @@ class Encoder:
             text_key,
             model=self.model,
             lengths=lambda window: self.token_lengths(window, role),
-            limit=self.max_length,
+            limit=self.limit(role),
             forward=lambda chunk, width: self.forward(chunk, role, width=width),
             device=self.device,
             dimension=self.dimension,
@@ -225,5 +284,7 @@ class Encoder:
 
     def save(self, folder: Path) -> None:
         """Save in the form that `SentenceTransformer(path)` loads, prompts included, weights as safetensors."""
+        if any(".lora_A." in name for name, _ in self.model.named_parameters()):
+            raise ValueError("the LoRA matrices are not merged: such a folder would not load plainly")
         with quiet_loading():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from embedtrain.artifacts import Input, content_sha256, file_sha256, read_record
 from embedtrain.errors import EmbedtrainError
@@ -44,6 +45,39 @@ PACKAGED = (
         _MINILM_WEIGHTS,
     ),
 )
+
+# Encoder-decoder architectures, by their model_type, whose encoder sentence-transformers 6.2 loads without the
+# decoder. Of any other it would take the decoder's output, which has seen the text shifted by one token.
+ENCODER_ALONE = frozenset(
+    {
+        "blenderbot",
+        "blenderbot-small",
+        "longt5",
+        "m2m_100",
+        "marian",
+        "mt5",
+        "pegasus",
+        "pegasus_x",
+        "prophetnet",
+        "switch_transformers",
+        "t5",
+        "t5gemma",
+        "t5gemma2",
+        "umt5",
+    }
+)
+
+# Encoder-decoders whose config.json may leave it to the library to know that they are.
+_ENCODER_DECODER = ENCODER_ALONE | {
+    "bart",
+    "bigbird_pegasus",
+    "fsmt",
+    "led",
+    "mbart",
+    "moonshine",
+    "mvp",
+    "plbart",
+}
 
 # What a folder must hold one of to be a model.
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*/*.safetensors", "*/pytorch_model*.bin")
@@ -116,31 +150,88 @@ def find_model(name: str) -> ModelSource:
     return ModelSource(found, full, content_sha256(found))
 
 
-def find_encoder(name: str) -> ModelSource:
+def find_encoder(name: str, *, raw: bool = False) -> ModelSource:
     """Find a bi-encoder as `find_model` does. Raises EmbedtrainError also for what `check_encoder` refuses."""
     source = find_model(name)
-    check_encoder(source)
+    check_encoder(source, raw=raw)
     return source
 
 
-def check_encoder(source: ModelSource) -> None:
-    """Raise EmbedtrainError for a cross-encoder, and for a model that does not say how token vectors are pooled."""
+def is_raw(source: ModelSource) -> bool:
+    """Whether a folder is a checkpoint that does not say how its token vectors are pooled."""
+    return not (source.path / "modules.json").is_file()
+
+
+def check_encoder(source: ModelSource, *, raw: bool = False) -> None:
+    """Raise EmbedtrainError for what is no bi-encoder, before anything is loaded.
+
+    That is a cross-encoder; a model whose pooling is not known, or said to be in a file that is not there; and,
+    where `raw` lets a checkpoint without modules.json through, an architecture that gives no token vectors.
+    """
     if (read_record(source.path) or {}).get("kind") == "teacher" or is_cross_encoder(source.path):
         raise EmbedtrainError(f"{source.name} is a cross-encoder; a bi-encoder is needed here")
-    if not (source.path / "modules.json").is_file():  # a guess would be wrong in silence
+    if is_raw(source):
+        if not raw:  # a guess would be wrong in silence
+            raise EmbedtrainError(
+                f"model {source.name} has no modules.json, so its pooling is not known and nothing says that it has "
+                "had contrastive training; train it with embedtrain finetune --pooling auto, or load it with "
+                "SentenceTransformer, add the pooling it was trained with, and save it"
+            )
+        _check_architecture(source)
+        return
+    for module in _poolings(source.path):
+        if not (module / "config.json").is_file():  # no default: the wrong pooling shows in nothing but the scores
+            raise EmbedtrainError(
+                f"model {source.name} lost {module.relative_to(source.path).as_posix()}/config.json, so its pooling "
+                "is not known; bring the file back, or save the model again with the pooling it was trained with"
+            )
+
+
+def _check_architecture(source: ModelSource) -> None:
+    settings = _json(source.path / "config.json")
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if not isinstance(settings, dict) or not kind:
         raise EmbedtrainError(
-            f"model {source.name} has no modules.json, so its pooling is not known; load it with "
-            "SentenceTransformer, add the pooling it was trained with, and save it"
+            f"model {source.name} has no config.json with a model_type, so its architecture is not known; give the "
+            "whole folder of a transformers or sentence-transformers model"
         )
+    if (settings.get("is_encoder_decoder") or kind in _ENCODER_DECODER) and kind not in ENCODER_ALONE:
+        raise EmbedtrainError(
+            f"model {source.name} is an encoder-decoder of type {kind}, whose encoder sentence-transformers cannot "
+            "load alone; start from an encoder (BERT-like), a decoder, or a T5-like model"
+        )
+
+
+def _json(path: Path) -> Any:
+    """What a JSON file holds, None where it cannot be read."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _poolings(folder: Path) -> list[Path]:
+    """The folders modules.json (and a Router in it) names for pooling modules of sentence-transformers."""
+    found: list[Path] = []
+    modules = _json(folder / "modules.json")
+    for module in modules if isinstance(modules, list) else []:
+        path, kind = folder / str(module.get("path", "")), str(module.get("type", ""))
+        if not kind.startswith("sentence_transformers."):
+            continue
+        if kind.endswith((".Router", ".Asym")):
+            routes = _json(path / "router_config.json") or _json(path / "config.json")
+            types = routes.get("types", {}) if isinstance(routes, dict) else {}
+            found += [path / name for name, inner in types.items() if str(inner).endswith(".Pooling")]
+        elif kind.endswith(".Pooling"):
+            found.append(path)
+    return found
 
 
 def is_cross_encoder(path: Path) -> bool:
     """Whether a model folder holds a sequence classifier, which is what cross-encoders are saved as."""
-    try:
-        settings = json.loads((path / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return any("SequenceClassification" in name for name in settings.get("architectures") or [])
+    settings = _json(path / "config.json")
+    architectures = settings.get("architectures") if isinstance(settings, dict) else None
+    return any("SequenceClassification" in name for name in architectures or [])
 
 
 def cache_folder() -> Path:

@@ -193,7 +193,7 @@ def _of_model(
     system = _system(name, found, ids, questions, k, **about)
     if cut:
         system.said.append(
-            f"{cut:,} of {len(texts):,} documents are cut at the {encoder.max_length} tokens it reads"
+            f"{cut:,} of {len(texts):,} documents are cut at the {encoder.limit('document')} tokens it reads"
         )
     return system
 
@@ -220,7 +220,7 @@ def _reranked(
 
 def _documents_cut(encoder: "Encoder", texts: Sequence[str]) -> int:
     """How many documents are longer than the model reads, whether or not their vectors were in the store."""
-    return int((encoder.token_lengths(texts, "document") > encoder.max_length).sum())
+    return int((encoder.token_lengths(texts, "document") > encoder.limit("document")).sum())
 
 
 def _teacher_order(
