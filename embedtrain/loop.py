@@ -1,28 +1,31 @@
-"""The training loop, for bi-encoders and cross-encoders alike: optimiser, schedule, checkpoints, curves.
+"""The training loop, for bi-encoders and cross-encoders alike: steps in order, checked, kept, measured, ended in time.
 
-It owns no objective: a caller gives the number of steps and a function that adds one step's gradient.
+It owns no objective: a caller gives the number of steps and a function that leaves one step's gradient. A step depends
+on (seed, epoch, step) and the weights alone; so a run that was killed ends as one that was not.
 """
 
 import dataclasses
-import json
 import math
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from accelerate import Accelerator
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from embedtrain import atomic, console
+from embedtrain import console, optimizer
+from embedtrain.checkpoints import Checkpoints, identity
+from embedtrain.curve import Curve, Entry
+from embedtrain.deadline import Deadline
 from embedtrain.errors import EmbedtrainError
+from embedtrain.scaling import LossScale
+from embedtrain.schedule import Schedule, planned_steps
 
-CHECKPOINT_SECONDS = 60.0
-MAX_GRADIENT_NORM = 1.0
+# Query ids named of a step that went wrong.
+_NAMED = 5
+# Weight of the past in the tokens a second that are shown.
+_SMOOTHING = 0.9
 
 
 class LoopOptions(Protocol):
@@ -40,111 +43,63 @@ class LoopOptions(Protocol):
     def seed(self) -> int: ...
 
 
-# take_step(epoch, step of the epoch, backward) adds the gradient and returns (loss, other numbers for the curve).
-TakeStep = Callable[[int, int, Callable[[Tensor], None]], tuple[Tensor, dict[str, float]]]
-
-
-@dataclasses.dataclass
-class Curve:
-    """What training leaves behind: one entry a step, and the dev value after each epoch where there is one."""
-
-    steps: list[dict[str, float]]
-    dev: list[float]
-    best_epoch: int | None = None
+class Together(Protocol):
+    """The processes of a run, as far as the loop knows them; `embedtrain.processes` has the real ones."""
 
     @property
-    def last_loss(self) -> float:
-        """Mean loss of the last tenth of the steps."""
-        tail = self.steps[-max(1, len(self.steps) // 10) :]
-        return sum(entry["loss"] for entry in tail) / len(tail)
+    def main(self) -> bool:
+        """Whether this process writes, evaluates and speaks."""
 
-    @property
-    def first_loss(self) -> float:
-        """Mean loss of the first tenth of the steps."""
-        head = self.steps[: max(1, len(self.steps) // 10)]
-        return sum(entry["loss"] for entry in head) / len(head)
+    def wait(self) -> None:
+        """Go on when every process is here, however long that takes."""
 
-    def share(self, part: str, whole: str) -> float:
-        """Sum of one number of the steps over the sum of another."""
-        return sum(entry[part] for entry in self.steps) / max(1.0, sum(entry[whole] for entry in self.steps))
-
-    def write(self, path: Path) -> None:
-        """Write the steps as `metrics.jsonl`."""
-        path.write_text("".join(json.dumps(entry) + "\n" for entry in self.steps), encoding="utf-8")
+    def same(self, value: Any) -> Any:
+        """The main process's value on every process."""
 
 
-def learning_rate_factor(step: int, total: int, warmup: float) -> float:
-    """Share of the highest learning rate at a step from 0: linear up over `warmup` of the steps, linear down."""
-    rising = math.ceil(total * warmup)
-    if step < rising:
-        return (step + 1) / (rising + 1)
-    return (total - step) / max(1, total - rising)
+class Alone:
+    """One process."""
+
+    main = True
+
+    def wait(self) -> None:
+        """There is nobody to wait for."""
+
+    def same(self, value: Any) -> Any:
+        """Its own value."""
+        return value
 
 
-def _parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    # Biases and the gains of normalisation layers are vectors; decay is for matrices.
-    named = [p for p in model.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in named if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in named if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+class Tracker(Protocol):
+    """Where numbers go besides the curve."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Take the numbers of one step, counted from 1."""
 
 
-class _Checkpoint:
-    """Model, optimiser and position on disk, whole or absent; tensors as safetensors, never as pickle."""
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What one step says of itself. Its gradients stand in `.grad`, times the scale, summed over the processes."""
 
-    def __init__(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._folder = folder
-        self._model = model
-        self._optimizer = optimizer
+    loss: Tensor  # scalar, not scaled
+    numbers: Mapping[str, float]  # for the curve; "tokens" and "accuracy" are shown where they are there
+    rows: list[str]  # query ids
 
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: p.detach().contiguous() for name, p in self._model.named_parameters()}
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Write everything that the next step depends on."""
-        moments = {
-            f"{index}.{name}": value
-            for index, entry in self._optimizer.state_dict()["state"].items()
-            for name, value in entry.items()
-            if isinstance(value, Tensor)
-        }
-        with atomic.atomic_folder(self._folder) as folder:
-            save_file(self._weights(), folder / "model.safetensors")
-            save_file(moments, folder / "optimizer.safetensors")
-            (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
+# take_step(epoch, step of the epoch, scale): see StepResult.
+TakeStep = Callable[[int, int, float], StepResult]
 
-    def load(self) -> dict[str, Any] | None:
-        """Put the stored state back; None where there is none."""
-        atomic.sweep(self._folder)
-        if not (self._folder / "state.json").is_file():
-            return None
-        self.load_weights(self._folder / "model.safetensors")
-        state = self._optimizer.state_dict()
-        entries: dict[int, dict[str, Tensor]] = {}
-        with safe_open(self._folder / "optimizer.safetensors", framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 (safe_open is no mapping)
-                index, _, name = key.partition(".")
-                entries.setdefault(int(index), {})[name] = file.get_tensor(key)
-        state["state"] = entries
-        self._optimizer.load_state_dict(state)
-        return json.loads((self._folder / "state.json").read_text("utf-8"))
 
-    def load_weights(self, path: Path) -> None:
-        """Put stored weights into the model."""
-        stored = load_file(path)
-        with torch.no_grad():
-            for name, parameter in self._model.named_parameters():
-                parameter.copy_(stored[name].to(parameter.device))
+@dataclasses.dataclass(frozen=True)
+class Dev:
+    """How the model is measured while it trains, and what follows from it: the best weights are kept."""
 
-    def save_best(self) -> None:
-        """Keep the weights as the best so far."""
-        with atomic.atomic_file(self._folder.parent / "best.safetensors") as path:
-            save_file(self._weights(), path)
-
-    def load_best(self) -> None:
-        """Put the best weights back."""
-        self.load_weights(self._folder.parent / "best.safetensors")
+    evaluate: Callable[[], float]  # called on the main process alone, while the others wait
+    every: int = 0  # steps; 0: after each epoch. The last step is always measured
+    patience: int = 0  # evaluations in a row without a gain that end training; 0: none do
+    lower_is_better: bool = False
+    first: bool = False  # also before the first step: training has to beat that to be kept
+    after: int = 0  # evaluations the caller makes when the loop is over, for which time must be left
 
 
 def run(
@@ -156,64 +111,251 @@ def run(
     steps_per_epoch: int,
     workspace: Path,
     progress: console.Progress,
-    after_epoch: Callable[[], float] | None = None,
+    key: str = "",
+    processes: Together | None = None,
+    dev: Dev | None = None,
+    max_minutes: float | None = None,
+    started: float | None = None,
+    float16: bool = False,
+    tracker: Tracker | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Curve:
-    """Train `model` in place for `options.epochs` passes of `steps_per_epoch` steps.
+    """Train `model` in place for `options.epochs` passes of `steps_per_epoch` steps; with `dev`, to its best weights.
 
-    With `after_epoch`, a dev value is taken after each whole epoch and at the end, and the best weights are kept.
-    Progress is saved in `workspace` once a minute; a run that finds its own progress there goes on from it, to the
-    same bytes on a CPU. Raises EmbedtrainError at the first loss or gradient that is not finite.
+    Progress is saved in `workspace`; a run with the same `key`, options and trained weights that finds its own progress
+    there goes on from it, to the same bytes on a CPU. `max_minutes` counts from `started` (a value of `clock`; None:
+    now) and over restarts; the learning rates stay those of the whole plan. `float16` scales the loss.
+
+    Raises EmbedtrainError at the first loss that is not finite, and at the first such gradient where no scale can help.
     """
-    accelerator = Accelerator()
-    if accelerator.num_processes > 1:
-        raise EmbedtrainError("training runs in one process; start it without a launcher of several processes")
-    total = max(1, round(options.epochs * steps_per_epoch))
-    optimizer = torch.optim.AdamW(_parameter_groups(model, options.weight_decay), lr=options.learning_rate)
-    workspace.mkdir(parents=True, exist_ok=True)
-    checkpoint = _Checkpoint(workspace / "checkpoint", model, optimizer)
-    curve = Curve([], [])
-    state = checkpoint.load()
-    if state is not None:
-        curve = Curve(state["steps"], state["dev"], state["best_epoch"])
-    start = len(curve.steps)
-    saved = time.monotonic()
-    progress(what, start, total, "")
-    for step in range(start, total):
-        epoch, within = divmod(step, steps_per_epoch)
-        for group in optimizer.param_groups:
-            group["lr"] = options.learning_rate * learning_rate_factor(step, total, options.warmup)
-        with torch.random.fork_rng():
-            # Dropout of a step depends on (seed, step) alone, so that a resumed run draws the same.
-            torch.manual_seed(options.seed * 1_000_003 + step)
-            loss, numbers = take_step(epoch, within, accelerator.backward)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
-        value, norm_value = float(loss), float(norm)
-        if not (math.isfinite(value) and math.isfinite(norm_value)):
-            raise EmbedtrainError(
-                f"step {step + 1}: the loss is {value} and the gradient norm {norm_value}; lower --learning-rate "
-                "or raise --temperature"
-            )
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        curve.steps.append(
-            {"step": step + 1, "loss": value, "gradient_norm": norm_value, "lr": optimizer.param_groups[0]["lr"]}
-            | numbers
-        )
-        finished, improved = step + 1 == total, False
-        if after_epoch is not None and (within + 1 == steps_per_epoch or finished):
-            curve.dev.append(after_epoch())
-            if curve.best_epoch is None or curve.dev[-1] > curve.dev[curve.best_epoch]:
-                curve.best_epoch = len(curve.dev) - 1
-                checkpoint.save_best()
-                improved = True
-        note = f"loss {value:.4f}" + (f" dev {curve.dev[-1]:.4f}" if curve.dev else "")
-        progress(what, step + 1, total, note)
-        if time.monotonic() - saved > CHECKPOINT_SECONDS or improved or finished:
-            checkpoint.save(dataclasses.asdict(curve))
-            saved = time.monotonic()
-    if curve.best_epoch is not None:
-        checkpoint.load_best()
+    total = planned_steps(options.epochs, steps_per_epoch)
+    if dev is not None and max_minutes is not None:
+        # What an evaluation takes is known only after one: a run that must end in time begins with it.
+        dev = dataclasses.replace(dev, first=True)
+    adamw = optimizer.make(model, options.learning_rate, options.weight_decay)
+    trace = optimizer.Trace(model)
+    facts = {
+        "key": key,
+        "steps": [total, steps_per_epoch],
+        "rates": [options.learning_rate, options.warmup, options.weight_decay, options.seed],
+        "float16": float16,
+        "dev": None if dev is None else [dev.every, dev.patience, dev.lower_is_better, dev.first],
+    }
+    checkpoints = Checkpoints(workspace, model, adamw, identity(model, facts))
+    processes = processes or Alone()
+    state = _found(checkpoints, processes)
+    deadline = Deadline(max_minutes, clock=clock, started=started, spent_before=state["seconds"] if state else 0.0)
+    deadline.save = checkpoints.seconds
+    deadline.evaluation = state["evaluation"] if state else 0.0
+    loop = _Run(
+        model=model,
+        take_step=take_step,
+        seed=options.seed,
+        what=what,
+        per_epoch=steps_per_epoch,
+        progress=progress,
+        processes=processes,
+        dev=dev,
+        tracker=tracker,
+        clock=clock,
+        schedule=Schedule(options.learning_rate, total, options.warmup),
+        scale=LossScale(**(state["scale"] if state else {})) if float16 else None,
+        optimizer=adamw,
+        checkpoints=checkpoints,
+        deadline=deadline,
+        curve=Curve.from_state(state["curve"]) if state else Curve(total),
+        saved=clock(),
+    )
+    loop.run()
+    curve = loop.curve
+    if trace.unchanged() or not curve.total("gradient_norm"):
+        why = "the learning rate is too small" if curve.total("gradient_norm") else "no step had a gradient"
+        raise EmbedtrainError(f"{len(curve.steps):,} steps left the model as it was: {why}")
+    if curve.best is not None:
+        processes.wait()  # until the main process has written them
+        checkpoints.load_best(curve.dev[curve.best].step)
     return curve
+
+
+def _found(checkpoints: Checkpoints, processes: Together) -> dict[str, Any] | None:
+    """The state of the checkpoint that every process has put back, or None."""
+    if processes.main:
+        checkpoints.clean()
+    processes.wait()
+    state = checkpoints.load()
+    step = state["step"] if state else None
+    if step != processes.same(step):
+        raise EmbedtrainError(
+            "the processes of this run do not see the same checkpoint; --out must lie in a folder that all share"
+        )
+    return state
+
+
+@dataclasses.dataclass
+class _Run:
+    """Training between its start and its end, and what changes meanwhile."""
+
+    model: nn.Module
+    take_step: TakeStep
+    seed: int
+    what: str
+    per_epoch: int
+    progress: console.Progress
+    processes: Together
+    dev: Dev | None
+    tracker: Tracker | None
+    clock: Callable[[], float]
+    schedule: Schedule
+    scale: LossScale | None
+    optimizer: torch.optim.Optimizer
+    checkpoints: Checkpoints
+    deadline: Deadline
+    curve: Curve
+    saved: float  # when a checkpoint was last written
+    speed: float | None = None  # tokens a second
+
+    def run(self) -> None:
+        """Take the steps that are left, until they are done or something ends them."""
+        curve, total = self.curve, self.schedule.total
+        if self.processes.main:
+            self.progress(self.what, len(curve.steps), total, "")
+        if self.dev is not None and self.dev.first and not curve.dev:
+            self._measure()
+        while len(curve.steps) < total and not curve.stopped:
+            self._step(len(curve.steps))
+            done = len(curve.steps)
+            if self.dev is not None and self._is_measured(done):
+                self._measure()
+                if 0 < self.dev.patience <= curve.since_best and done < total:
+                    curve.stopped = (
+                        f"stopped early after {done:,} of {total:,} steps: "
+                        f"{curve.since_best} evaluations without a gain"
+                    )
+            if not curve.stopped and done < total and self._is_late():
+                curve.stopped = f"stopped after {done:,} of {total:,} steps: the time of --max-minutes was over"
+            over = done == total or bool(curve.stopped)
+            if over and self.dev is not None and curve.dev[-1].step < done:
+                self._measure()
+            self._show()
+            if self.processes.main and self.checkpoints.due(self.clock() - self.saved, last=over):
+                self._save()
+
+    def _step(self, step: int) -> None:
+        begun = self.clock()
+        epoch, within = divmod(step, self.per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.at(step)
+        scale = self.scale.value if self.scale else 1.0
+        device = next(self.model.parameters()).device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            # What is random in a step depends on (seed, step) alone, so that a resumed run draws the same.
+            torch.manual_seed(self.seed * 1_000_003 + step)
+            result = self.take_step(epoch, within, scale)
+        loss, norm = float(result.loss), optimizer.gradient_norm(self.optimizer)
+        overflowed = not math.isfinite(norm)
+        # A scale changes gradients alone: a loss that is not finite, it cannot mend.
+        if not math.isfinite(loss) or (overflowed and self.scale is None):
+            raise EmbedtrainError(_not_finite(step, loss, norm / scale, result.rows))
+        norm = optimizer.unscale_and_clip(self.optimizer, scale, norm)
+        if not overflowed:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        entry: Entry = {
+            "step": step + 1,
+            "loss": loss,
+            "gradient_norm": None if overflowed else norm,
+            "lr": self.schedule.at(step),
+            "rows": len(result.rows),
+        }
+        if self.scale is not None:
+            entry |= {"scale": scale, "skipped": int(overflowed)}
+            self.scale.update(overflowed)
+            if self.scale.exhausted:
+                raise EmbedtrainError(_not_finite(step, loss, norm, result.rows))
+        entry |= {name: value if math.isfinite(value) else None for name, value in result.numbers.items()}
+        self.curve.steps.append(entry)
+        seconds = self.clock() - begun
+        self.deadline.took(seconds)
+        self._track(entry, seconds)
+
+    def _track(self, entry: Entry, seconds: float) -> None:
+        tokens = entry.get("tokens")
+        if tokens and seconds > 0:
+            speed = tokens / seconds
+            self.speed = speed if self.speed is None else _SMOOTHING * self.speed + (1 - _SMOOTHING) * speed
+        if self.tracker is not None and self.processes.main:
+            known = {name: value for name, value in entry.items() if value is not None and name != "step"}
+            if tokens and seconds > 0:
+                known["tokens_per_second"] = tokens / seconds
+            self.tracker.log(known, len(self.curve.steps))
+
+    def _is_measured(self, done: int) -> bool:
+        assert self.dev is not None
+        return done == self.schedule.total or done % (self.dev.every or self.per_epoch) == 0
+
+    def _measure(self) -> None:
+        """One value on the dev split, and the weights kept where it is the best so far."""
+        assert self.dev is not None
+        begun, step = self.clock(), len(self.curve.steps)
+        value = self.dev.evaluate() if self.processes.main else math.nan
+        self.processes.wait()
+        value = self.processes.same(value)
+        self.deadline.evaluation = self.clock() - begun
+        if math.isnan(value):
+            raise EmbedtrainError(f"the dev value after step {step} is not a number; check the dev split")
+        best = self.curve.add_dev(step, value, lower_is_better=self.dev.lower_is_better)
+        if step:
+            self.curve.steps[-1]["dev"] = value
+        if not self.processes.main:
+            return
+        if best:
+            self.checkpoints.save_best(step)
+        if self.tracker is not None:
+            self.tracker.log({"dev": value}, step)
+
+    def _is_late(self) -> bool:
+        if not self.deadline.set:
+            return False
+        evaluations = 0 if self.dev is None else 1 + self.dev.after
+        # The last checkpoint and the model itself are still to be written.
+        return self.processes.same(self.deadline.is_near(evaluations=evaluations, saves=2))
+
+    def _save(self) -> None:
+        begun, curve = self.clock(), self.curve
+        state = {
+            "curve": curve.state(),
+            "best_step": None if curve.best is None else curve.dev[curve.best].step,
+            "seconds": self.deadline.spent,
+            "evaluation": self.deadline.evaluation,
+            "scale": None if self.scale is None else dataclasses.asdict(self.scale),
+        }
+        self.checkpoints.save(len(curve.steps), state)
+        self.saved = self.clock()
+        self.checkpoints.seconds = self.deadline.save = self.saved - begun
+
+    def _show(self) -> None:
+        """The essentials on the terminal."""
+        if not self.processes.main:
+            return
+        entry = self.curve.steps[-1]
+        parts = [f"loss {entry['loss']:.4f}"]
+        if (accuracy := entry.get("accuracy")) is not None:
+            parts.append(f"accuracy {accuracy:.1%}")
+        if self.speed is not None:
+            parts.append(f"{self.speed:,.0f} tokens/s")
+        if self.curve.skipped:
+            parts.append(f"{self.curve.skipped} skipped")
+        if self.curve.dev:
+            parts.append(f"dev {self.curve.dev[-1].value:.4f}")
+        self.progress(self.what, len(self.curve.steps), self.schedule.total, ", ".join(parts))
+
+
+def _not_finite(step: int, loss: float, norm: float, rows: list[str]) -> str:
+    named = ", ".join(rows[:_NAMED]) + (f" and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else "")
+    return (
+        f"step {step + 1}: the loss is {loss:g} and the gradient norm {norm:g} (queries {named}); lower "
+        "--learning-rate, raise --temperature, or compute with --precision float32; the last checkpoint is kept"
+    )
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
@@ -225,28 +367,3 @@ def set_dropout(model: nn.Module, rate: float) -> None:
         if isinstance(module, nn.Dropout):
             module.p = rate
     model.train()
-
-
-def graph_tokens(hidden: int, layers: int, device: torch.device) -> int:
-    """Padded tokens whose graph may be held at once, in a quarter of the memory of the device's kind.
-
-    About 18 hidden-size float32 values are kept a token and layer (attention in, out and projections, two norms,
-    a feed-forward of four times the width before and after its activation).
-    """
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory // 2
-    else:
-        memory = _machine_memory() // 4
-    return max(1_024, int(memory // (18 * 4 * hidden * layers)))
-
-
-def _machine_memory() -> int:
-    """Bytes of memory of this machine, or of the container it is where that is less."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        total = 8 << 30
-    try:
-        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
-    except (OSError, ValueError):
-        return total

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses
+from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses, memory
 from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
@@ -33,7 +33,7 @@ class _Steps:
         self._reranker = reranker
         self._collection = collection
         settings = reranker.model.config
-        self._graph_tokens = loop.graph_tokens(
+        self._graph_tokens = memory.graph_tokens(
             getattr(settings, "hidden_size", None) or 768,
             getattr(settings, "num_hidden_layers", None) or 12,
             reranker.device,
@@ -47,7 +47,7 @@ class _Steps:
         )
         self.per_epoch = self._batcher.per_epoch
 
-    def __call__(self, epoch: int, step: int, backward: Any) -> tuple[Tensor, dict[str, float]]:
+    def __call__(self, epoch: int, step: int, scale: float) -> loop.StepResult:
         batch = self._batcher.batch(epoch, step)
         pairs: list[Pair] = []
         for row, query in enumerate(batch.queries):
@@ -72,14 +72,14 @@ class _Steps:
             loss,
             device=self._reranker.device,
             cached=int(lengths.sum()) > self._graph_tokens,
-            backward=backward,
+            backward=lambda value: (value * scale).backward(),
         )
-        return value, {
-            "rows": len(batch.queries),
+        numbers = {
             "tokens": int(lengths.sum()),
             "pairs": len(pairs),
             "pairs_cut": int((found > lengths).sum()),
         }
+        return loop.StepResult(value, numbers, batch.queries)
 
 
 def _reciprocal_rank(scores: np.ndarray) -> float:
@@ -167,6 +167,7 @@ def train_teacher(
         steps_per_epoch=steps.per_epoch,
         workspace=claim.workspace,
         progress=progress,
+        key=claim.key,
     )
     summary: dict[str, Any] = {
         "rows": len(rows),
