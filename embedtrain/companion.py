@@ -39,5 +39,5 @@ class Companion:
         found = self._vectors[role][places].astype(np.float32)
         if self._unit:
             lengths = np.linalg.norm(found, axis=1, keepdims=True)
-            found = found / np.where(lengths == 0, 1, lengths)
+            found /= np.where(lengths == 0, 1, lengths)
         return found

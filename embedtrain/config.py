@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PRECISIONS = ("auto", "float32", "bfloat16")
+TRAINING_PRECISIONS = (*PRECISIONS, "float16")
 
 # Retrievers by name: BM25, and for every model a dense one.
 LEXICAL = "bm25"
@@ -176,7 +177,9 @@ class FinetuneOptions(TrainOptions):
 
 # The loss of each stage where none is named: with a teacher's scores, and without.
 LOSS = "infonce"
-DISTILLED = "infonce:0.2,kl:1.0"  # bge-m3 and Arctic-Embed 2 keep a share of the contrastive loss beside the teacher's
+DISTILLED = (
+    "infonce:0.2,kl:1.0"  # bge-m3 and Arctic-Embed 2 keep a share of the contrastive loss beside the teacher's
+)
 
 
 def temperature_for(stage: str, batch_size: int, *, on_gpu: bool) -> float:

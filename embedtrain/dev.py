@@ -28,7 +28,9 @@ class Measured:
             places = self._sample(documents, seed)
             self._ids = [collection.corpus.ids[place] for place in places]
             self._texts = [collection.corpus[place] for place in places]
-            self.said = f"{len(self._questions.ids):,} queries, {len(places):,} of {len(collection.corpus):,} documents"
+            self.said = (
+                f"{len(self._questions.ids):,} queries, {len(places):,} of {len(collection.corpus):,} documents"
+            )
 
     def _sample(self, documents: int, seed: int) -> list[int]:
         judged = {document for row in self._questions.qrels.values() for document in row}
@@ -41,8 +43,6 @@ class Measured:
         questions = self._questions
         queries = encoder.encode(questions.texts, "query", stored=False)
         documents = encoder.encode(self._texts, "document", progress, stored=False)
-        found = search.dense(
-            queries, documents, self._ids, 11, similarity=encoder.similarity, device=encoder.gpu
-        )
+        found = search.dense(queries, documents, self._ids, 11, similarity=encoder.similarity, device=encoder.gpu)
         hits, _ = without_self(found, questions, self._ids, 10)
         return float(np.mean(score_run(hits, self._ids, questions.qrels, MEASURE)))

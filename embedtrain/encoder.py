@@ -66,6 +66,10 @@ def _as_float32(_module: torch.nn.Module, _inputs: Any, features: dict[str, Any]
     }
 
 
+def _capability(device: torch.device) -> tuple[int, int] | None:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
 class Encoder:
     """A bi-encoder: texts in, float32 vectors out, the model's own prompts applied exactly once."""
 
@@ -120,8 +124,7 @@ class Encoder:
         model.eval()
         poolings.check_end_token(model, source.name)
         poolings.check_padding(model, source.name)
-        on_gpu = model.device.type == "cuda"
-        found = precision.resolve(wanted, torch.cuda.get_device_capability(model.device) if on_gpu else None)
+        found = precision.resolve(wanted, _capability(model.device))
         if found == "bfloat16":
             for first in {id(modules[0]): modules[0] for modules in poolings.chains(model).values()}.values():
                 first.to(torch.bfloat16)
@@ -139,6 +142,11 @@ class Encoder:
     def gpu(self) -> torch.device | None:
         """Where the model computes, if that is no CPU."""
         return None if self.device.type == "cpu" else self.device
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """The compute capability of the GPU the model is on, None on a CPU."""
+        return _capability(self.device)
 
     @property
     def similarity(self) -> Literal["cosine", "dot"]:
@@ -189,6 +197,13 @@ class Encoder:
                 )
             setattr(module, f"{role}_length", limit)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Size of a token's vector inside the model, and the number of layers."""
+        settings = getattr(getattr(self.input_module("document"), "model", None), "config", None)
+        size = getattr(settings, "hidden_size", None) or self.dimension or 384
+        return int(size), int(getattr(settings, "num_hidden_layers", None) or 1)
+
     def set_prompts(self, query: str | None, document: str | None) -> None:
         """Give the model other prompts (None: leave as they are); they are saved with it."""
         prompts = self.model.prompts
@@ -236,9 +251,7 @@ class Encoder:
         Texts are padded to the longest of them, or to `width` tokens where that is more.
         """
         features = self.features(texts, role, max_length)
-        return self.forward_features(
-            inference.widened(features, self.input_module(role).tokenizer, width), role
-        )
+        return self.forward_features(inference.widened(features, self.input_module(role).tokenizer, width), role)
 
     def identity(self, role: Role) -> dict[str, Any]:
         """Whatever may change the last bits of a vector but its text; pooling is part of the settings."""

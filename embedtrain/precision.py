@@ -6,7 +6,7 @@ The kernel's list of flags is read: PyTorch computes bfloat16 everywhere, by emu
 from pathlib import Path
 from typing import Literal
 
-from embedtrain.config import PRECISIONS
+from embedtrain.config import PRECISIONS, TRAINING_PRECISIONS
 from embedtrain.errors import UsageError
 
 Precision = Literal["float32", "bfloat16"]
@@ -32,11 +32,21 @@ def bf16_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str] | None:
     return [flag for flag in (_X86_FLAGS if flags & {"sse2", "avx"} else _ARM_FEATURES) if flag in flags]
 
 
-def check_precision(wanted: str) -> str:
+def check_precision(wanted: str, choices: tuple[str, ...] = PRECISIONS) -> str:
     """`wanted`, if it is a precision that can be asked for; else UsageError."""
-    if wanted not in PRECISIONS:
-        raise UsageError(f"--precision {wanted}: {', '.join(PRECISIONS)} are the choices")
+    if wanted not in choices:
+        raise UsageError(f"--precision {wanted}: {', '.join(choices)} are the choices")
     return wanted
+
+
+def check_training_precision(wanted: str) -> str:
+    """The same for training."""
+    return check_precision(wanted, TRAINING_PRECISIONS)
+
+
+def resolve_training(wanted: str, capability: tuple[int, int] | None = None) -> str:
+    """What layers compute in during training; besides what encoding knows there is float16, with loss scaling."""
+    return wanted if wanted == "float16" else resolve(wanted, capability)
 
 
 def resolve(

@@ -113,9 +113,7 @@ def _difficulty(mined: MinedRow) -> dict[str, float] | None:
 def labelled(rows: Iterable[Row]) -> list[Row]:
     """Rows whose label is their first positive: queries that share it are of one class."""
     numbers: dict[str, int] = {}
-    return [
-        dataclasses.replace(row, label=numbers.setdefault(row.positives[0], len(numbers))) for row in rows
-    ]
+    return [dataclasses.replace(row, label=numbers.setdefault(row.positives[0], len(numbers))) for row in rows]
 
 
 def guard(rows: Sequence[Row], sources: Sources) -> list[Row]:

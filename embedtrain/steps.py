@@ -45,7 +45,8 @@ class Steps:
     """`steps(epoch, step, scale)` adds the gradient of a step's loss, times `scale`, to the parameters.
 
     The loss is that of the whole batch, whatever the number of chunks and of processes. A batch whose tokens fit
-    `graph_tokens` keeps the graphs of its chunks; a larger one is encoded twice (see gradcache).
+    `graph_tokens` a process keeps the graphs of its chunks; a larger one is encoded twice (see gradcache). None: graphs
+    are kept always, for models that keep next to nothing (static embeddings).
     """
 
     def __init__(
@@ -54,20 +55,18 @@ class Steps:
         batcher: Batcher,
         objective: losses.Objective,
         *,
-        weights: dict[str, float],
         texts: dict[Role, Callable[[str], str]],
         limits: dict[Role, int],
         seed: int,
-        graph_tokens: int,
+        graph_tokens: int | None,
         precision: str = "float32",
         masks: Masking | None = None,
         teacher_vectors: Vectors | None = None,
         processes: Processes | None = None,
     ) -> None:
         self._encoder = encoder
-        self._batcher = batcher
+        self.batcher = batcher
         self._objective = objective
-        self._weights = weights
         self._seed = seed
         self._graph_tokens = graph_tokens
         self._masks = masks or Masking()
@@ -75,7 +74,7 @@ class Steps:
         self._processes = processes or Processes()
         self._unit = encoder.similarity == "cosine"
         self._texts = {role: Tokenised(encoder, role, limits[role], texts[role]) for role in limits}
-        self._precision = precision
+        self.precision = precision
         self.per_epoch = batcher.per_epoch
 
     def _cut(self, ids: list[str], role: Role) -> tuple[list[_TextChunk], dict[str, float]]:
@@ -92,9 +91,9 @@ class Steps:
         return [_TextChunk(role, [ids[i] for i in places], places) for places in cut], counts
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self._precision == "float32":
+        if self.precision == "float32":
             return contextlib.nullcontext()
-        return torch.autocast(self._encoder.device.type, dtype=getattr(torch, self._precision))
+        return torch.autocast(self._encoder.device.type, dtype=getattr(torch, self.precision))
 
     def _encode(self, chunk: _TextChunk) -> Tensor:
         features = self._texts[chunk.role].features(chunk.ids)
@@ -135,19 +134,20 @@ class Steps:
 
     @torch.no_grad()
     def _masked(self, batch: Batch, mask: Tensor, queries: Tensor, documents: Tensor) -> Tensor:
-        explicit = torch.from_numpy(batch.explicit).to(mask.device)
         if self._masks.margin is not None:
             scores = queries @ documents.reshape(-1, documents.shape[-1]).T
-            mask = masking.by_margin(mask, scores, explicit, self._masks.margin)
+            own = torch.from_numpy(batch.present).to(mask.device)
+            mask = masking.by_margin(mask, scores, own, self._masks.margin)
         if self._masks.guide is not None:
             guided = torch.from_numpy(self._masks.guide("query", batch.queries)).to(mask.device)
             judged = torch.from_numpy(self._masks.guide("document", batch.documents)).to(mask.device)
             columns = torch.from_numpy(batch.columns.reshape(-1)).to(mask.device)
-            mask = masking.by_guide(mask, guided @ judged[columns].T, explicit, self._masks.guide_margin)
+            own = torch.from_numpy(batch.explicit).to(mask.device)
+            mask = masking.by_guide(mask, guided @ judged[columns].T, own, self._masks.guide_margin)
         return mask
 
     def __call__(self, epoch: int, step: int, scale: float = 1.0) -> StepResult:
-        batch = self._batcher.batch(epoch, step)
+        batch = self.batcher.batch(epoch, step)
         query_chunks, query_counts = self._cut(batch.queries, "query")
         document_chunks, document_counts = self._cut(batch.documents, "document")
         cut = [*query_chunks, *document_chunks]
@@ -161,11 +161,13 @@ class Steps:
             documents = _in_order(outputs[len(query_chunks) :], document_chunks)
             inputs = self._inputs(batch, queries, documents)
             settings = self._objective.settings()
-            parts = losses.combined(self._weights, inputs, settings)
-            numbers.update(losses.curves(inputs, settings))
+            value, parts = self._objective(inputs, settings)
+            numbers.update(losses.curve(inputs, settings))
             if len(parts) > 1:
-                numbers.update({name: float(value.detach()) for name, value in parts.items()})
-            return torch.stack([self._weights.get(name, 1.0) * value for name, value in parts.items()]).sum()
+                numbers.update({name: float(part.detach()) for name, part in parts.items()})
+            if isinstance(settings.temperature, Tensor):
+                numbers["temperature"] = float(settings.temperature.detach())
+            return value
 
         value = gradcache.step(
             self._encode,
@@ -174,7 +176,8 @@ class Steps:
             loss,
             parameters=self._encoder.model.parameters(),
             seed=(self._seed, epoch, step),
-            cached=numbers["padded"] > self._graph_tokens * self._processes.count,
+            cached=self._graph_tokens is not None
+            and numbers["padded"] > self._graph_tokens * self._processes.count,
             scale=scale,
             processes=self._processes,
         )

@@ -32,6 +32,7 @@ class _Steps:
     ) -> None:
         self._reranker = reranker
         self._collection = collection
+        self._seed = options.seed
         settings = reranker.model.config
         self._graph_tokens = memory.graph_tokens(
             getattr(settings, "hidden_size", None) or 768,
@@ -69,10 +70,12 @@ class _Steps:
         value = gradcache.step(
             lambda places: self._reranker.forward([pairs[i] for i in places]),
             cut,
+            [len(places) for places in cut],
             loss,
-            device=self._reranker.device,
+            parameters=self._reranker.model.parameters(),
+            seed=(self._seed, epoch, step),
             cached=int(lengths.sum()) > self._graph_tokens,
-            backward=lambda value: (value * scale).backward(),
+            scale=scale,
         )
         numbers = {
             "tokens": int(lengths.sum()),

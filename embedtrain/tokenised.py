@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embedtrain import inference
-from embedtrain.encoder import Encoder, Role, quiet_loading
+from embedtrain.encoder import UNLIMITED, Encoder, Role, quiet_loading
 
 # Bytes of token rows that are kept; what comes later is tokenised each time it is needed.
 KEPT = 2 << 30
@@ -43,7 +43,7 @@ class Tokenised:
     def _measure(self, ids: list[str]) -> None:
         texts = [self._text_of(identifier) for identifier in ids]
         whole = self._encoder.token_lengths(texts, self._role)
-        limit = min(self._limit or self._encoder.max_length, self._encoder.max_length)
+        limit = min(self._limit or UNLIMITED, self._encoder.limit(self._role))
         for identifier, length in zip(ids, whole.tolist(), strict=True):
             self._lengths[identifier] = (min(length, limit), length)
         self._keep(ids, texts)
@@ -89,7 +89,7 @@ class Tokenised:
         return self._padded([rows[identifier] for identifier in ids])
 
     def _padded(self, rows: list[NDArray[Any]]) -> dict[str, Any]:
-        tokenizer = self._encoder.tokenizer
+        tokenizer = self._encoder.input_module(self._role).tokenizer
         width = max(row.shape[1] for row in rows)
         both = np.empty((2, len(rows), width), dtype=np.int64)
         both[0] = tokenizer.pad_token_id or 0

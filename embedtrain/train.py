@@ -17,8 +17,8 @@ from embedtrain import (
     cautions,
     console,
     export,
-    losses,
     loop,
+    losses,
     memory,
     precision,
     rows,
@@ -41,6 +41,7 @@ from embedtrain.config import (
 )
 from embedtrain.curve import Curve
 from embedtrain.dev import MEASURE, Measured
+from embedtrain.drawing import parse_mix
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.merged import Merge
@@ -103,7 +104,9 @@ def _mixing(options: PretrainOptions, sources: Sources) -> batching.Mixing | Non
     except ValueError:
         weights = []
     if len(weights) != len(sources.names):
-        raise UsageError(f"--sources {options.sources}: give {len(sources.names)} numbers, one a collection, as 2,1")
+        raise UsageError(
+            f"--sources {options.sources}: give {len(sources.names)} numbers, one a collection, as 2,1"
+        )
     return batching.Mixing(dict(zip(sources.names, weights, strict=True)))
 
 
@@ -136,13 +139,24 @@ def finetune(
         beyond_limit(len(mined), options.limit),
         weights,
         negatives=options.negatives,
-        mix=batching.parse_mix(options.mix),
+        mix=parse_mix(options.mix),
         curriculum=options.curriculum,
         teacher_temperature=options.teacher_temperature,
         standardize=options.standardize,
         dev_collection=collection,
     )
     _Training(claim, options, work, model, progress).run()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rates:
+    """What the loop reads, with a learning rate."""
+
+    learning_rate: float
+    warmup: float
+    weight_decay: float
+    epochs: float
+    seed: int
 
 
 class _Training:
@@ -197,7 +211,9 @@ class _Training:
         self._notes += encoder.notes
         if encoder.created:
             named = ", ".join(encoder.created[:3])
-            self._notes.append(f"{len(encoder.created)} weights were not in the checkpoint and start random: {named}")
+            self._notes.append(
+                f"{len(encoder.created)} weights were not in the checkpoint and start random: {named}"
+            )
         self._merge.remember(encoder)
         self._lora = backbone.add_lora(encoder, options.lora, seed=options.seed) if options.lora else None
         if self._lora:
@@ -280,9 +296,11 @@ class _Training:
         teacher = None
         if any(name in losses.NEEDS_VECTORS for name in work.weights):
             if not options.embedding_teacher:
-                raise UsageError("the losses cosine and score follow a model's vectors; name it: --embedding-teacher")
+                raise UsageError(
+                    "the losses cosine and score follow a model's vectors; name it: --embedding-teacher"
+                )
             teacher = self._companion(options.embedding_teacher, found)
-        shape = encoder.shape
+        static_model = backbone.is_static(encoder)
         return Steps(
             encoder,
             self._batcher,
@@ -290,8 +308,8 @@ class _Training:
             texts={"query": work.sources.query, "document": work.sources.document},
             limits={"query": options.max_query_length, "document": options.max_document_length},
             seed=options.seed,
-            graph_tokens=memory.graph_tokens(*shape, encoder.device) if shape else None,
-            precision=precision.resolve_training(options.precision, encoder.device),
+            graph_tokens=None if static_model else memory.graph_tokens(*encoder.shape, encoder.device),
+            precision=precision.resolve_training(options.precision, encoder.capability),
             masks=Masking(
                 margin=options.mask_margin,
                 guide=self._companion(options.guide, found),
@@ -321,7 +339,13 @@ class _Training:
             curve = loop.run(
                 nn.ModuleDict({"encoder": self._encoder.model, "objective": objective}),
                 steps,
-                options,
+                _Rates(
+                    options.learning_rate or 0.0,
+                    options.warmup,
+                    options.weight_decay,
+                    options.epochs,
+                    options.seed,
+                ),
                 what=self._claim.stage,
                 steps_per_epoch=steps.per_epoch,
                 workspace=self._claim.workspace,
@@ -336,9 +360,7 @@ class _Training:
             )
         if self._lora:
             self._lora.merge()
-        merged = self._merge.apply(
-            self._encoder, self._measured, self._guard, self._progress, self._processes
-        )
+        merged = self._merge.apply(self._encoder, self._measured, self._guard, self._progress, self._processes)
         if self._processes.main:
             self._write(options, curve, objective, merged, steps.precision)
         self._processes.wait()
@@ -373,7 +395,9 @@ class _Training:
             for sentence in said:
                 console.hint(f"  warning: {sentence}")
 
-    def _summary(self, options: TrainOptions, curve: Curve, objective: losses.Objective, layers: str) -> dict[str, Any]:
+    def _summary(
+        self, options: TrainOptions, curve: Curve, objective: losses.Objective, layers: str
+    ) -> dict[str, Any]:
         first = self._batcher.order(0)
         summary: dict[str, Any] = {
             "rows": len(self._work.rows),
@@ -426,5 +450,7 @@ class _Training:
                 results = {f"{MEASURE} on {self._options.dev_split}": round(curve.dev[curve.best].value, 4)}
             text = card.model_card(claim, summary, base=card.Base.of(encoder.source), about=about, results=results)
             (folder / "README.md").write_text(text, encoding="utf-8")
-            summary["model"] = {name: value for name, value in about.items() if "prompt" not in name or value != "''"}
+            summary["model"] = {
+                name: value for name, value in about.items() if "prompt" not in name or value != "''"
+            }
             claim.write_folder(folder, rows=len(self._work.rows), dropped=self._work.dropped, summary=summary)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from embedtrain.precision import check_precision
+from embedtrain.precision import check_precision, check_training_precision
 
 OutFile = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", metavar="FILE")]
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder to write.", metavar="FOLDER")]
@@ -27,14 +27,9 @@ CollectionOption = Annotated[
 ]
 Model = Annotated[str, typer.Option("--model", help="Local model folder or hub name.", metavar="MODEL")]
 Split = Annotated[str, typer.Option("--split", help="The split whose queries are used.")]
-Precision = Annotated[
-    str,
-    typer.Option(
-        "--precision",
-        callback=check_precision,
-        help="What models encode in: float32, bfloat16, or auto: bfloat16 where the processor or GPU has it.",
-    ),
-]
+_PRECISION = "What layers compute in: float32, bfloat16, or auto: bfloat16 where the processor or GPU has it; float16 in training."
+Precision = Annotated[str, typer.Option("--precision", callback=check_precision, help=_PRECISION)]
+TrainingPrecision = Annotated[str, typer.Option("--precision", callback=check_training_precision, help=_PRECISION)]
 Language = Annotated[
     str,
     typer.Option(
@@ -53,7 +48,11 @@ K1 = Annotated[
 ]
 B = Annotated[float, typer.Option("--b", min=0.0, max=1.0, help="BM25: how much a document's length counts.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=2, help="Queries a step.")]
-LearningRate = Annotated[float, typer.Option("--learning-rate", min=0.0, help="Highest learning rate.")]
+_RATE = typer.Option(
+    "--learning-rate", min=0.0, help="Highest learning rate; training chooses by stage and model size."
+)
+LearningRate = Annotated[float, _RATE]
+LearningRateOrChosen = Annotated[float | None, _RATE]
 Epochs = Annotated[float, typer.Option("--epochs", min=0.001, help="Passes over the rows; fractions are allowed.")]
 Negatives = Annotated[int, typer.Option("--negatives", min=0, help="Mined negatives a query, at most.")]
 MaxPairLength = Annotated[int, typer.Option("--max-length", min=8, help="Tokens of query and document together.")]

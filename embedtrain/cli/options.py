@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def with_options(kind: type[Any], flags: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(
+    kind: type[Any], flags: Mapping[str, Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn the parameter `options` of a command into the flags of the dataclass `kind`.
 
     `flags` gives the annotated type of a field's flag; a field without one keeps its default. The command is called with

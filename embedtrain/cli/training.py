@@ -29,7 +29,9 @@ TRAINING: dict[str, Any] = {
         min=1e-4,
     ),
     "learn_temperature": _flag(_Switch, "--learn-temperature", "Train the temperature too; saved with the model."),
-    "hardness": _flag(float, "--hardness", "Weight of hard negatives by similarity: exp(N * s); 0: none.", min=0.0),
+    "hardness": _flag(
+        float, "--hardness", "Weight of hard negatives by similarity: exp(N * s); 0: none.", min=0.0
+    ),
     "margin": _flag(float, "--margin", "Margin of triplet.", min=0.0),
     "matryoshka": _flag(
         str, "--matryoshka", "Train prefixes of the vectors too: dimensions with weights, as 384,192:0.5."
@@ -52,18 +54,18 @@ TRAINING: dict[str, Any] = {
     "homogeneous": _flag(str, "--homogeneous", "Rows of a batch share their source or their topic."),
     "topics": _flag(int, "--topics", "Number of topics [default: one for 16 batches].", min=0),
     "batch_size": flags.BatchSize,
-    "learning_rate": _flag(
-        float | None, "--learning-rate", "Highest learning rate [default: by stage and model size].", min=0.0
-    ),
+    "learning_rate": flags.LearningRateOrChosen,
     "epochs": flags.Epochs,
     "max_query_length": flags.MaxQueryLength,
     "max_document_length": flags.MaxDocumentLength,
     "dropout": flags.Dropout,
-    "precision": _flag(str, "--precision", "Of the layers: auto, float32, bfloat16, float16 (GPU)."),
+    "precision": flags.TrainingPrecision,
     "query_prompt": flags.QueryPrompt,
     "document_prompt": flags.DocumentPrompt,
     "pooling": _flag(
-        str, "--pooling", "mean, cls, weightedmean, lasttoken, max; auto for a raw checkpoint [default: the model's]."
+        str,
+        "--pooling",
+        "mean, cls, weightedmean, lasttoken, max; auto for a raw checkpoint [default: the model's].",
     ),
     "two_towers": _flag(_Switch, "--two-towers", "A model of its own for queries and for documents."),
     "lora": _flag(int, "--lora", "Train low-rank matrices of this rank, merged on save; 0: all weights.", min=0),
@@ -83,7 +85,9 @@ TRAINING: dict[str, Any] = {
     ),
     "patience": _flag(int, "--patience", "End after so many evaluations without a gain; 0: never.", min=0),
     "merge": _flag(
-        str, "--merge", "auto, or a share: mix tuned and base weights; auto picks on the dev split [default: none]."
+        str,
+        "--merge",
+        "auto, or a share: mix tuned and base weights; auto picks on the dev split [default: none].",
     ),
     "guard": _flag(str, "--guard", "A collection on which merging may lose 0.005 of nDCG@10 at most."),
     "guard_split": _flag(str, "--guard-split", "The guard's split."),

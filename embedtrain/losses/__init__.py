@@ -16,7 +16,7 @@ from embedtrain.losses.curves import Rows, curve, curves_by_row
 from embedtrain.losses.distillation import cosine, kl, margin_mse, score, unequal
 from embedtrain.losses.inputs import Inputs, normalized, row_scores
 from embedtrain.losses.objective import Objective
-from embedtrain.losses.settings import DIRECTIONS, Settings
+from embedtrain.losses.settings import DIRECTIONS, Settings, parse_dimensions
 from embedtrain.losses.wrappers import matryoshka, spread_out
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "multi_infonce",
     "normalized",
     "parse",
+    "parse_dimensions",
     "row_scores",
     "score",
     "siglip",

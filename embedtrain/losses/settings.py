@@ -10,6 +10,21 @@ from embedtrain.errors import UsageError
 DIRECTIONS = ("q2d", "d2q", "q2q", "d2d")
 
 
+def parse_dimensions(text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Read `--matryoshka 384,192:0.5` into dimensions and their weights, 1 where none is given; empty: none."""
+    dimensions, weights = [], []
+    for part in text.split(",") if text else []:
+        size, _, weight = part.strip().partition(":")
+        try:
+            dimensions.append(int(size))
+            weights.append(float(weight) if weight else 1.0)
+        except ValueError as error:
+            raise UsageError(
+                f"--matryoshka {text}: give dimensions, with weights or without, as 384,192:0.5"
+            ) from error
+    return tuple(dimensions), tuple(weights)
+
+
 @dataclass(frozen=True)
 class Settings:
     """Raises UsageError with the flag where a setting makes no sense. A Tensor is a learned scalar."""
