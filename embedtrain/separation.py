@@ -1,14 +1,18 @@
 """Equal items into different batches: an order is repaired by swaps, so sizes and members stay."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
-# Batches tried for an item, and places tried in each, before it stays beside its equal.
-_BATCHES, _PLACES = 8, 8
+# Places tried for an item: first anywhere, then in the batches that would take it.
+_ANYWHERE, _WHERE_FREE = 32, 64
+# Items of one code that found no place, after which the others are not tried: the batches are full of each other.
+_FAILURES = 4
+# The batches of a code with more items than this are counted once and kept, not gathered anew for each of them.
+_COUNTED = 4_096
 
 
 def repeats(codes: Ints, batches: Ints) -> NDArray[np.bool_]:
@@ -20,40 +24,63 @@ def repeats(codes: Ints, batches: Ints) -> NDArray[np.bool_]:
 
 
 class _Property:
-    """One property of the items by which they are equal or not, and where its values stand."""
+    """One property of the items by which they are equal or not, and how often each value stands in each batch."""
 
     def __init__(self, values: Ints, batches: Ints) -> None:
-        _, self.codes, counts = np.unique(values, return_inverse=True, return_counts=True)
-        self.at = self.codes.copy()  # by place
-        self.single = counts[self.codes] == 1  # by item
+        """`batches` of the items as they stand at first."""
+        _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+        self.codes = np.asarray(codes)
+        self.counts = counts
+        self.behind = repeats(self.codes, batches)
+        self._batches = int(batches[-1]) + 1
+
+    def prepare(self, batches: Ints) -> None:
+        """What swaps need: only items with an equal one somewhere are looked after."""
+        several = self.counts[self.codes] > 1
+        self._several = several
+        keys, counts = np.unique((self.codes * self._batches + batches)[several], return_counts=True)
+        self._there = dict(zip(keys.tolist(), counts.tolist(), strict=True))
         self._items = np.argsort(self.codes, kind="stable")
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
-        self._batches = batches
-        self._count = int(batches[-1]) + 1
-        self._held: dict[int, Ints] = {}
-        self._everywhere: set[int] = set()
+        self._starts = np.cumsum(self.counts) - self.counts
+        self._kept: dict[int, Ints] = {}
+        self._failures: dict[int, int] = {}
 
-    def held(self, code: int, places: Ints) -> Ints:
-        """How often a code stands in each batch, `places` being those of the items."""
-        if code not in self._held:
-            items = self._items[self._starts[code] : self._starts[code + 1]]
-            self._held[code] = np.bincount(self._batches[places[items]], minlength=self._count)
-        return self._held[code]
+    def holds(self, batch: int, item: int) -> int:
+        """How many items equal to this one a batch holds, as far as there are several."""
+        return self._there.get(self.codes.item(item) * self._batches + batch, 0)
 
-    def everywhere(self, code: int, places: Ints) -> bool:
-        """Whether no batch is without the code; asked once, as a swap can only spread a code further."""
-        if code not in self._everywhere and self.held(code, places).all():
-            self._everywhere.add(code)
-        return code in self._everywhere
+    def hopeless(self, item: int) -> bool:
+        """Whether enough of its equals were tried in vain."""
+        return self._failures.get(self.codes.item(item), 0) >= _FAILURES
 
-    def swap(self, one: int, other: int) -> None:
-        """Two places change what they hold."""
-        for source, target in ((one, other), (other, one)):
-            held = self._held.get(int(self.at[source]))
-            if held is not None:
-                held[self._batches[source]] -= 1
-                held[self._batches[target]] += 1
-        self.at[[one, other]] = self.at[[other, one]]
+    def failed(self, batch: int, item: int) -> None:
+        """No place was found for an item that stands beside its equal in the batch."""
+        if self.holds(batch, item) > 1:
+            code = self.codes.item(item)
+            self._failures[code] = self._failures.get(code, 0) + 1
+
+    def move(self, item: int, source: int, target: int) -> None:
+        """The item changes its batch."""
+        if not self._several.item(item):
+            return
+        code = self.codes.item(item)
+        key = code * self._batches
+        self._there[key + source] -= 1
+        self._there[key + target] = self._there.get(key + target, 0) + 1
+        if code in self._kept:
+            self._kept[code][source] -= 1
+            self._kept[code][target] += 1
+
+    def in_batches(self, item: int, batch_of: Ints) -> NDArray[np.bool_]:
+        """Which batches hold its equal, or itself; `batch_of` the items. (batches,)"""
+        code = self.codes.item(item)
+        if code in self._kept:
+            return self._kept[code] > 0
+        start = self._starts.item(code)
+        there = np.bincount(batch_of[self._items[start : start + self.counts.item(code)]], minlength=self._batches)
+        if self.counts.item(code) > _COUNTED:
+            self._kept[code] = there
+        return there > 0
 
 
 def separate(properties: Sequence[Ints], sizes: Ints, rng: np.random.Generator) -> tuple[Ints, int]:
@@ -65,48 +92,68 @@ def separate(properties: Sequence[Ints], sizes: Ints, rng: np.random.Generator) 
     """
     batches = np.repeat(np.arange(len(sizes)), sizes)
     item_at = np.arange(len(batches))
-    if len(sizes) < 2 or not properties:
-        return item_at, _clashes(properties, batches)
-    bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
-    place_of = item_at.copy()
     by = [_Property(values, batches) for values in properties]
-    for item in np.flatnonzero(np.any([repeats(one.codes, batches) for one in by], axis=0)).tolist():
-        place = int(place_of[item])
-        batch = int(batches[place])
-        own = [(one, int(one.codes[item])) for one in by if not one.single[item]]
-        if all(one.held(code, place_of)[batch] < 2 for one, code in own):
-            continue  # its equal has moved away meanwhile
-        if any(one.everywhere(code, place_of) for one, code in own):
-            continue
-        free = np.flatnonzero(np.sum([one.held(code, place_of) for one, code in own], axis=0) == 0)
-        other = _partner(free, bounds, by, item_at, batch, rng)
-        if other >= 0:
+    if not by:
+        return item_at, 0
+    behind = np.any([one.behind for one in by], axis=0)
+    if len(sizes) < 2 or not behind.any():
+        return item_at, int(behind.sum())
+    for one in by:
+        one.prepare(batches)
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).tolist()
+    batch_of, place_of = batches.copy(), item_at.copy()
+    numbers = _numbers(rng)
+    for item in np.flatnonzero(behind).tolist():
+        batch = batch_of.item(item)
+        if any(one.hopeless(item) for one in by) or all(one.holds(batch, item) < 2 for one in by):
+            continue  # it fits nowhere else, or its equal has moved away meanwhile
+        other = _partner(item, batch, by, bounds, item_at, batch_of, numbers)
+        if other is None:
             for one in by:
-                one.swap(place, other)
-            item_at[[place, other]] = item_at[[other, place]]
-            place_of[item_at[[place, other]]] = [place, other]
-    return item_at, _clashes([one.at for one in by], batches)
+                one.failed(batch, item)
+            continue
+        target = batch_of.item(other)
+        for one in by:
+            one.move(item, batch, target)
+            one.move(other, target, batch)
+        batch_of[item], batch_of[other] = target, batch
+        place_of[item], place_of[other] = place_of.item(other), place_of.item(item)
+        item_at[place_of[[item, other]]] = [item, other]
+    return item_at, int(np.any([repeats(one.codes[item_at], batches) for one in by], axis=0).sum())
 
 
 def _partner(
-    free: Ints, bounds: list[int], by: list[_Property], item_at: Ints, batch: int, rng: np.random.Generator
-) -> int:
-    """A place in a batch of `free` whose item has no equal in `batch`; -1 where none was found."""
-    if not len(free):
-        return -1
-    inside = slice(bounds[batch], bounds[batch + 1])
-    for target in free[rng.integers(len(free), size=_BATCHES)].tolist():
-        for place in rng.integers(bounds[target], bounds[target + 1], size=_PLACES).tolist():
-            item = item_at[place]
-            if all(one.single[item] or not (one.at[inside] == one.codes[item]).any() for one in by):
-                return int(place)
-    return -1
+    item: int,
+    batch: int,
+    by: list[_Property],
+    bounds: list[int],
+    item_at: Ints,
+    batch_of: Ints,
+    numbers: Iterator[float],
+) -> int | None:
+    """An item of another batch that can change places with this one; None where none was found."""
+
+    def tried(target: int) -> int | None:
+        found = item_at.item(bounds[target] + int(next(numbers) * (bounds[target + 1] - bounds[target])))
+        return None if any(one.holds(batch, found) for one in by) else found
+
+    for _ in range(_ANYWHERE):
+        target = int(next(numbers) * (len(bounds) - 1))
+        if any(one.holds(target, item) for one in by):
+            continue
+        if (found := tried(target)) is not None:
+            return found
+    there = np.any([one.in_batches(item, batch_of) for one in by], axis=0)
+    there[batch] = True
+    free = np.flatnonzero(~there)
+    if len(free):
+        for _ in range(_WHERE_FREE):
+            if (found := tried(free.item(int(next(numbers) * len(free))))) is not None:
+                return found
+    return None
 
 
-def _clashes(at: Sequence[Ints], batches: Ints) -> int:
-    """Items with an equal one before them in their batch."""
-    found = np.zeros(len(batches), dtype=bool)
-    for values in at:
-        _, codes = np.unique(values, return_inverse=True)
-        found |= repeats(codes, batches)
-    return int(found.sum())
+def _numbers(rng: np.random.Generator) -> Iterator[float]:
+    """Random numbers from 0 to below 1, drawn many at once."""
+    while True:
+        yield from rng.random(4_096).tolist()
