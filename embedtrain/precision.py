@@ -32,16 +32,20 @@ def bf16_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str] | None:
     return [flag for flag in (_X86_FLAGS if flags & {"sse2", "avx"} else _ARM_FEATURES) if flag in flags]
 
 
-def check_precision(wanted: str, choices: tuple[str, ...] = PRECISIONS) -> str:
-    """`wanted`, if it is a precision that can be asked for; else UsageError."""
-    if wanted not in choices:
-        raise UsageError(f"--precision {wanted}: {', '.join(choices)} are the choices")
-    return wanted
+def check_precision(wanted: str) -> str:
+    """`wanted`, if it is a precision that encoding can be asked for; else UsageError."""
+    return _one_of(wanted, PRECISIONS)
 
 
 def check_training_precision(wanted: str) -> str:
     """The same for training."""
-    return check_precision(wanted, TRAINING_PRECISIONS)
+    return _one_of(wanted, TRAINING_PRECISIONS)
+
+
+def _one_of(wanted: str, choices: tuple[str, ...]) -> str:
+    if wanted not in choices:
+        raise UsageError(f"--precision {wanted}: {', '.join(choices)} are the choices")
+    return wanted
 
 
 def resolve_training(wanted: str, capability: tuple[int, int] | None = None) -> str:

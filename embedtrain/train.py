@@ -52,6 +52,14 @@ from embedtrain.rows import Sources
 from embedtrain.schedule import Schedule, planned_steps
 from embedtrain.steps import Masking, Steps
 
+# What may be said of the order of an epoch.
+_ORDER = {
+    "repeated": "rows_drawn_again",
+    "waiting": "rows_not_drawn",
+    "clashes": "rows_beside_their_like",
+    "mixed": "batches_of_several_groups",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
@@ -418,9 +426,9 @@ class _Training:
         alone = round(curve.total("no_negatives"))
         if alone:
             summary["rows_without_negatives"] = f"{alone:,} of {round(curve.total('rows')):,} drawn"
-        for name in ("repeated", "waiting", "clashes", "mixed"):
+        for name, told in _ORDER.items():
             if count := getattr(first, name):
-                summary[f"{name}_in_the_first_epoch"] = count
+                summary[f"{told}_in_the_first_epoch"] = count
         if self._measured is not None:
             summary["dev"] = {"measure": MEASURE, "split": self._options.dev_split, "on": self._measured.said}
             summary["dev_values"] = {f"step {value.step}": round(value.value, 4) for value in curve.dev}

@@ -1,12 +1,15 @@
 """Fixtures shared by all tests: one torch thread each, a cache of their own, a small real collection."""
 
+import contextlib
 import gzip
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +80,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+def call_here(*args: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """The same in this process, for the many calls for which another start of the libraries shows nothing new."""
+    from embedtrain import cli
+
+    out, err = io.StringIO(), io.StringIO()
+    before = Path.cwd()
+    code: Any = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["embedtrain", *map(str, args)])
+        os.chdir(cwd)
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            os.chdir(before)
+    return subprocess.CompletedProcess(list(map(str, args)), code, out.getvalue(), err.getvalue())
+
+
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -99,5 +121,15 @@ def run_cli(tmp_path: Path) -> RunCli:
 
     def run(*args: str | Path, cwd: Path | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
         return call(*args, cwd=cwd or tmp_path, **env)
+
+    return run
+
+
+@pytest.fixture
+def run_here(tmp_path: Path) -> RunCli:
+    """Run `embedtrain ARGS...` in this process, in `tmp_path` unless told otherwise."""
+
+    def run(*args: str | Path, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+        return call_here(*args, cwd=cwd or tmp_path)
 
     return run
