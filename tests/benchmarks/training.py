@@ -157,6 +157,7 @@ class Table:
         self._plan = plan
         self._data = str(folder)
         self._bfloat16 = native_bfloat16()
+        self._tried: dict[int, float] = {}  # seconds by mini_batch_size of the other side
         # Ours in what it trains in here; the other side in the same where the precision has to be the same.
         self._own = "bfloat16" if self._bfloat16 and supports_precision() else "float32"
 
@@ -217,7 +218,11 @@ class Table:
         other = "" if plan.alone else f"; {TRAINER} {found['defaults'][0].padding:.1%}"
         padding = _at_most(f"{work}: padding share{other}", 100 * share, 100 * PADDING, "%", plan.rounds)
         if plan.alone:
-            return [self._alone(work, found["ours"], job), padding]
+            return [
+                self._alone(f"{work}, {self._own}, dropout 0", found["ours"], job),
+                self._alone(f"{work}, {self._own}, dropout {DROPOUT}", found["ours with dropout"], job),
+                padding,
+            ]
         with_dropout = best if self._bfloat16 else default
         compared = [
             (f"{work}, {self._own}, dropout 0", f"{TRAINER}, its defaults (float32)", "ours", "defaults", 4.0),
@@ -272,20 +277,18 @@ class Table:
             runs = [self._run(job) for _ in range(rounds)]
             return [self._alone(work, runs, job)], runs[0].peak
         other = dataclasses.replace(job, side="theirs")
-        few = min(size, plan.search_rows)
-        tried = {
-            items: self._run(
-                dataclasses.replace(other, rows=few, batch=few, mini_batch=items, warm=min(few, job.warm))
-            )
-            for items in plan.search
-        }
-        best = min(tried, key=lambda items: tried[items].seconds)
+        if not self._tried:
+            few = min(size, plan.search_rows)
+            part = dataclasses.replace(other, rows=few, batch=few, warm=min(few, job.warm))
+            sizes = [items for items in plan.search if items <= few] or [few]
+            self._tried = {n: self._run(dataclasses.replace(part, mini_batch=n)).seconds for n in sizes}
+        best = min(self._tried, key=self._tried.__getitem__)
         other = dataclasses.replace(other, mini_batch=best)
         found = self._rounds({"ours": job, "theirs": other}, rounds)
         self._agree(job, other, found)
         row = beside(
             work,
-            f"{CACHED}, mini_batch_size {best} (best of {', '.join(map(str, plan.search))})",
+            f"{CACHED}, mini_batch_size {best} (best of {', '.join(map(str, self._tried))})",
             [run.seconds for run in found["ours"]],
             [run.seconds for run in found["theirs"]],
             amount=size,
