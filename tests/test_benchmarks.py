@@ -232,9 +232,9 @@ def test_train(tiny: Path) -> None:
         "1",
         *ALONE,
     ]
-    command += ["--only", "large", "--large", "8", "--large-length", "16"]
+    command += ["--only", "large", "--batch", "2", "--large", "8", "--large-length", "16"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stderr
+    assert done.stdout, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["work"] == "train, batch 8, 0 negatives, 16 tokens, gradient caching, float32, dropout 0"
     assert row["ours"] > 0
@@ -324,7 +324,7 @@ def test_a_recipe_beside_the_other(quality, tiny: Path, tmp_path: Path) -> None:
     command += ["--epochs", "1", "--max-length", "16", "--limit", "8", "--out", tmp_path / "quality"]
     command += ["--guard", tmp_path / "pairs.tsv.gz"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode in (0, 1), done.stderr
+    assert done.stdout, done.stderr
     (values,) = json.loads(done.stdout)["rows"]
     assert 0 < values["base"] <= 1
     assert values["difference"] == pytest.approx(values["ours"] - values["theirs" if BOTH else "base"])

@@ -119,12 +119,15 @@ def prepare(folder: Path, plan: Plan) -> None:
 
     from embedtrain.collection import Collection
 
-    rows = max(plan.batch * plan.steps, plan.search_rows, plan.agree_rows, *(size for size, _ in plan.large))
+    rows, most = 4 * plan.batch, plan.large_negatives
+    if "small" in plan.parts:
+        rows, most = max(rows, plan.batch * plan.steps), max(most, plan.negatives)
+    if plan.parts != ("small",):
+        rows = max(rows, plan.search_rows, plan.agree_rows, *(size for size, _ in plan.large))
     corpus = Collection(plan.collection).corpus
-    chosen = list(itertools.islice(pairs(plan.collection), rows))
-    if len(chosen) < rows:
-        sys.exit(f"{plan.collection} gives {len(chosen)} pairs, and {rows} are needed")
-    queries = [f"q{number}" for number in range(rows)]
+    # More than are needed: some may have fewer negatives than the other side, which knows no gaps, wants.
+    chosen = list(itertools.islice(pairs(plan.collection), rows + rows // 2))
+    queries = [f"q{number}" for number in range(len(chosen))]
     (folder / "collection" / "qrels").mkdir(parents=True)
     tables = {
         "corpus": {"_id": corpus.ids, "text": list(corpus)},
@@ -132,15 +135,14 @@ def prepare(folder: Path, plan: Plan) -> None:
         "qrels/train": {
             "query-id": queries,
             "corpus-id": [document for _, document in chosen],
-            "score": [1] * rows,
+            "score": [1] * len(chosen),
         },
     }
     for name, columns in tables.items():
         pyarrow.parquet.write_table(pa.table(columns), folder / "collection" / f"{name}.parquet")
-    most = str(max(plan.negatives, plan.large_negatives, 1))
     # Near-duplicates of a positive may stand beside it: ours would leave them out of the softmax, the other side not.
     command = ["mine", folder / "collection", "--retriever", "bm25", "--near-duplicate", "0", "--quiet"]
-    command += ["--negatives", most, "--min-negatives", most, "--out", folder / "mined.parquet", "--json"]
+    command += ["--negatives", max(most, 1), "--min-negatives", most, "--out", folder / "mined.parquet", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "embedtrain", *map(str, command)], capture_output=True, text=True, check=False
     )
