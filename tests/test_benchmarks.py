@@ -1,9 +1,10 @@
 """The benchmarks run, compare what they say they compare, and judge; their figures are for a quiet machine.
 
 Deliberate breaks that turn a test red: the ratio turned round, the exit code 0 whatever was measured, the order of the
-two sides never changed. Training: the other side's weights not put back after its first run, losses that differ let
-through, the slowest mini-batch taken, a limit that is passed called met, a query or document drawn twice, a row that
-is missed called not judged, minutes of interrupted work taken for whole, finished work timed anew.
+two sides never changed. Training: the other side's weights not put back after its first run (seen where `datasets` is
+installed), losses that differ let through, the slowest mini-batch taken, a limit that is passed called met, a
+document drawn twice, bf16 called best where it is not native, a recipe judged without the other side, minutes of
+interrupted work taken for whole, finished work timed anew.
 """
 
 import dataclasses
