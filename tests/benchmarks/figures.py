@@ -132,6 +132,7 @@ def machine(*packages: str) -> dict[str, str | int | float]:
         model = names[0] if names else model
     return {
         "processor": model,
+        **_gpu(packages),
         "cores": os.cpu_count() or 1,
         "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
         "load": round(os.getloadavg()[0], 1),
@@ -140,11 +141,24 @@ def machine(*packages: str) -> dict[str, str | int | float]:
     }
 
 
-def finish(rows: list[Row], as_json: bool, *packages: str) -> int:
-    """Print the rows and the machine; the exit code: 1 where a row missed its target."""
+def _gpu(packages: Sequence[str]) -> dict[str, str]:
+    """The GPU that torch sees, where torch is among the packages; empty where it sees none."""
+    if "torch" in packages:
+        import torch
+
+        if torch.cuda.is_available():
+            return {"gpu": torch.cuda.get_device_name()}
+    return {}
+
+
+def finish(rows: list[Row], as_json: bool, *packages: str, out: Path | None = None) -> int:
+    """Print the rows and the machine, and write them to `out`; the exit code: 1 where a row missed its target."""
     about = machine(*packages)
+    document = json.dumps({"machine": about, "rows": [asdict(row) | {"met": row.met} for row in rows]}, indent=2)
+    if out:
+        out.write_text(document + "\n", encoding="utf-8")
     if as_json:
-        print(json.dumps({"machine": about, "rows": [asdict(row) | {"met": row.met} for row in rows]}, indent=2))
+        print(document)
     else:
         for row in rows:
             print(row)
