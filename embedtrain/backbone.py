@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from embedtrain import pooling
-from embedtrain.encoder import UNLIMITED, Encoder
+from embedtrain.encoder import UNLIMITED, Encoder, Role
 from embedtrain.errors import EmbedtrainError, UsageError
 
 # Why gradient caching is refused for a static model.
@@ -31,14 +31,12 @@ def is_static(encoder: Encoder) -> bool:
 def describe(encoder: Encoder) -> dict[str, str]:
     """What decides how a text becomes a vector, for printing: one line each, roles apart only where they differ."""
     chains = pooling.chains(encoder.model)
-    limits = {
-        role: "none" if encoder.limit(role) == UNLIMITED else f"{encoder.limit(role):,} tokens"
-        for role in encoder.prompts
-    }
-    apart = {
+    roles: tuple[Role, Role] = ("query", "document")
+    limits = {r: "none" if (n := encoder.limit(r)) == UNLIMITED else f"{n:,} tokens" for r in roles}
+    apart: dict[str, dict[Any, str]] = {
         "pooling": {r: "mean" if is_static(encoder) else p for r, p in pooling.found(encoder.model).items()},
         "normalised": {r: "yes" if any(isinstance(m, Normalize) for m in c) else "no" for r, c in chains.items()},
-        "length limit": limits,
+        "length limit": {**limits},
     }
     lines: dict[str, str] = {"towers": "one" if chains["query"][0] is chains["document"][0] else "two"}
     for name, values in apart.items():
@@ -57,12 +55,12 @@ def two_towers(encoder: Encoder) -> Encoder:
     model = encoder.model
     if isinstance(model[0], Router):
         raise UsageError(f"--two-towers: model {encoder.source.name} has routes already; leave the flag out")
-    document = list(model)
+    document: list[Any] = list(model)
     query = copy.deepcopy(document)
     made = SentenceTransformer(
         modules=[Router.for_query_document(query, document, default_route="document")],
         device=str(encoder.device),
-        prompts=dict(model.prompts),
+        prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
         default_prompt_name=model.default_prompt_name,
         similarity_fn_name=model.similarity_fn_name,
         truncate_dim=model.truncate_dim,
@@ -205,6 +203,7 @@ def add_lora(
     from peft import LoraConfig, LoraModel
 
     backbones = _transformers(encoder, "--lora")
+    scale: Any = alpha  # declared a whole number there, and divided by the rank
     encoder.model.requires_grad_(False)
     tuners = []
     with torch.random.fork_rng(devices=[]):
@@ -213,7 +212,7 @@ def add_lora(
             pooler = any("pooler" in name for name, _ in backbone.named_modules())
             settings = LoraConfig(
                 r=rank,
-                lora_alpha=alpha,  # type: ignore[arg-type]  # peft divides it by the rank; it need not be whole
+                lora_alpha=scale,
                 lora_dropout=dropout,
                 target_modules="all-linear",
                 exclude_modules=r".*pooler.*" if pooler else None,

@@ -52,8 +52,9 @@ class Base:
             )
         except (OSError, ValueError, yaml.YAMLError):
             settings = None
-        for key in _INHERITED if isinstance(settings, dict) else ():
-            value = settings.get(key)
+        found = settings if isinstance(settings, dict) else {}
+        for key in _INHERITED:
+            value = found.get(key)
             value = value[0] if isinstance(value, list) and len(value) == 1 else value
             if isinstance(value, str):
                 said[key] = value

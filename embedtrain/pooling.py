@@ -124,7 +124,7 @@ def check_padding(model: SentenceTransformer, name: str) -> None:
     each (BERT, GPT-2). Some such models count from the first word, so two forward passes of five tokens decide.
     """
     for module, _ in _each(model):
-        tokenizer = module.tokenizer if isinstance(module, Transformer) else None
+        tokenizer: Any = module.tokenizer if isinstance(module, Transformer) else None
         if getattr(tokenizer, "padding_side", "right") != "left":
             continue
         inner = module.model

@@ -32,7 +32,7 @@ def from_word_vectors(path: Path, device: torch.device | None = None) -> Encoder
         words[UNKNOWN] = len(words)
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), dtype=np.float32)])
     tokenizer = Tokenizer(WordLevel(words, unk_token=UNKNOWN))
-    steps = [normalizers.NFC()]
+    steps: list[normalizers.Normalizer] = [normalizers.NFC()]
     lower = not any(any(c.isupper() for c in word) for word in words if word != UNKNOWN)
     if lower:
         steps.append(normalizers.Lowercase())
