@@ -99,6 +99,8 @@ class Encoder:
         in `created`. Raises EmbedtrainError for a folder that sentence-transformers cannot read, for a last-token
         model without end token, and as `check_encoder` does.
         """
+        if pooling is not None:
+            poolings.check_pooling(pooling)
         check_encoder(source, raw=pooling is not None)
         place = str(device or default_device())
         created: tuple[str, ...] = ()

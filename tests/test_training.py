@@ -46,7 +46,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def base() -> dict[str, torch.Tensor]:
-    return load_file(find_model(MINILM).path / "model.safetensors")
+    found = load_file(find_model(MINILM).path / "model.safetensors")
+    return {name: value for name, value in found.items() if value.is_floating_point()}
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
