@@ -1,7 +1,7 @@
 """What of a row stands in a batch: which of its positives and negatives, by a seeded draw.
 
-A draw is a function of (start, epoch, row, how often the row stood in the epoch before, progress) alone: it does not
-depend on the batch that the row is in. `start` is what `stream` makes of a seed and a stage.
+A draw is a function of (start, epoch, row, how often the row stood in the epoch before, progress) alone: it does
+not depend on the batch that the row is in. `start` is what `stream` makes of a seed and a stage.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class Row:
     """One query to train on.
 
     `not_negatives` are documents besides its positives that it must not push away. `explicit` are those of its
-    negatives that somebody picked by hand; no score and no group speaks against them. `scores`, higher is harder, are
-    what a curriculum goes by. `label` is the class of the query, -1 where there is none.
+    negatives that somebody picked by hand; no score and no group speaks against them. `scores`, higher is harder,
+    are what a curriculum goes by. `label` is the class of the query, -1 where there is none.
     """
 
     query_id: str
@@ -49,7 +49,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Mix:
-    """Whether the other documents and queries of a batch are negatives, and which share of the rows has its own."""
+    """Whether the rest of a batch is negative to a row, and which share of the rows shows its own negatives."""
 
     in_batch: bool = True
     mined: float = 1.0
@@ -80,7 +80,7 @@ def stream(seed: int, stage: str) -> tuple[int, int]:
 
 
 def generator(start: Sequence[int], purpose: str, *numbers: int) -> np.random.Generator:
-    """The random numbers of one purpose. All calls for a purpose give as many `numbers`: numpy takes [1, 0] for [1]."""
+    """The random numbers of one purpose; all calls for it give as many `numbers`, as numpy takes [1, 0] for [1]."""
     return np.random.default_rng([*start, zlib.crc32(purpose.encode()), *numbers])
 
 
@@ -126,8 +126,8 @@ class Drawing:
             for row in rows:
                 if row.scores is None and len(row.negatives) > negatives:
                     raise EmbedtrainError(
-                        f"--curriculum {curriculum} goes by the scores of the negatives and query {row.query_id!r} has "
-                        "none; mine with a retriever, or leave the flag out"
+                        f"--curriculum {curriculum} goes by the scores of the negatives and query {row.query_id!r} "
+                        "has none; mine with a retriever, or leave the flag out"
                     )
         self._rows = rows
         self._start = tuple(start)
@@ -143,9 +143,9 @@ class Drawing:
     def first_positives(self, epoch: int, members: Ints, turns: Ints) -> Ints:
         """Which of its positives each row of `members` trains on: places in `Row.positives`.
 
-        A row walks around its positives from a drawn place, as many at a time as it shows; whenever it is back where
-        it began it moves on by one. So in as many epochs as it has positives each is trained on exactly once.
-        `turns`: how often the row stood in this epoch before.
+        A row walks around its positives from a drawn place, as many at a time as it shows; whenever it is back
+        where it began it moves on by one. So in as many epochs as it has positives each is trained on exactly
+        once. `turns`: how often the row stood in this epoch before.
         """
         counts = self._counts[members]
         shown = np.minimum(self._positives, counts)

@@ -1,8 +1,8 @@
 """Masks by score: likely false negatives out of a softmax, by the model's own scores or by a guide model's.
 
-Every function turns True into False and nothing else, gives a new mask, and never hides a row's own positive. Which
-of the row's own columns are beyond the rule the caller says in `own` (B, K): `batch.explicit` protects the negatives
-picked by hand and lets the rule judge mined ones, `batch.present` protects all of the row's own.
+Every function turns True into False and nothing else, gives a new mask, and never hides a row's own positive.
+Which of the row's own columns are beyond the rule the caller says in `own` (B, K): `batch.explicit` protects the
+negatives picked by hand and lets the rule judge mined ones, `batch.present` protects all of the row's own.
 """
 
 import torch
@@ -25,8 +25,9 @@ def hide_above(mask: Tensor, scores: Tensor, limit: Tensor) -> Tensor:
 def by_margin(mask: Tensor, scores: Tensor, own: Tensor, margin: float) -> Tensor:
     """Hide document j from row i where s_ij > s_i+ + margin. mask, scores (B, B*K), own (B, K) -> (B, B*K)
 
-    Qwen3 Embedding (Zhang et al. 2025), equation 2, with margin 0.1 on cosines; there for documents of the batch, so
-    `own` is `batch.present`. The same rule for other masks: `hide_above(query_mask, s_qq, s_own + margin)`.
+    The factor m_ij of Qwen3 Embedding's loss (Zhang et al. 2025), with margin 0.1 on cosines. There it judges a
+    row's own negatives too (`own` is `batch.explicit`); with `batch.present` only documents of the batch are judged.
+    The same rule for other masks: `hide_above(query_mask, s_qq, s_own + margin)`.
     """
     return _beside_own(mask, hide_above(mask, scores, own_scores(scores, own) + margin), own)
 
@@ -34,10 +35,10 @@ def by_margin(mask: Tensor, scores: Tensor, own: Tensor, margin: float) -> Tenso
 def by_guide(
     mask: Tensor, guide_scores: Tensor, own: Tensor, margin: float = 0.0, *, relative: bool = False
 ) -> Tensor:
-    """Hide document j from row i where the guide has g_ij > g_i+ - margin; relative: g_ij > g_i+ - margin * |g_i+|.
+    """Hide document j from row i where the guide has g_ij > g_i+ - margin.
 
-    GISTEmbed (Solatorio 2024, section 3), which judges mined negatives as well (`own` is `batch.explicit`), with the
-    margins of sentence-transformers' GISTEmbedLoss.
+    relative: > g_i+ - margin * |g_i+|. GISTEmbed (Solatorio 2024), which judges mined negatives as well (`own` is
+    `batch.explicit`), with the margins of sentence-transformers' GISTEmbedLoss.
     """
     positive = own_scores(guide_scores, own)
     limit = positive - margin * positive.abs() if relative else positive - margin

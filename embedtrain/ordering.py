@@ -19,7 +19,7 @@ def steps_per_epoch(rows: int, batch_size: int) -> int:
 
 
 def even_sizes(rows: int, batch_size: int) -> Ints:
-    """Sizes of the batches of `rows` rows, spread evenly: they differ by one at most, so that none is a small rest."""
+    """Sizes of the batches of `rows` rows; they differ by one at most, so that none is a small rest."""
     count = steps_per_epoch(rows, batch_size)
     return np.full(count, rows // max(count, 1)) + (np.arange(count) < rows % max(count, 1))
 
@@ -29,7 +29,7 @@ class Mixing:
     """How often the rows of each source are drawn: by weights, or as n ** (1 / temperature) of its n rows.
 
     With neither, and with temperature 1, every row is drawn once. Arivazhagan et al. 2019 (Massively Multilingual
-    NMT), section 4.2, mix languages of unequal size by that rule.
+    NMT) mix languages of unequal size by that rule.
     """
 
     weights: Mapping[str, float] | None = None
@@ -74,9 +74,9 @@ class Mixing:
 class Epoch:
     """The batches of an epoch, as positions of rows, and what became of the wishes.
 
-    `turns` says of each row of a batch how often it stood in this epoch before. `repeated` rows are drawn again and
-    `waiting` ones not at all, as the mixing of sources asks; `clashes` rows stand beside one with the same positive
-    or query; `mixed` batches hold rows of several sources or topics that are smaller than half a batch.
+    `turns` says of each row of a batch how often it stood in this epoch before. `repeated` rows are drawn again
+    and `waiting` ones not at all, as the mixing of sources asks; `clashes` rows stand beside one with the same
+    positive or query; `mixed` batches hold rows of several sources or topics that are smaller than half a batch.
     """
 
     batches: list[Ints]

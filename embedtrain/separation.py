@@ -87,8 +87,8 @@ def separate(properties: Sequence[Ints], sizes: Ints, rng: np.random.Generator) 
     """Order items so that no batch holds two that are equal in one of the `properties`, as far as swaps can.
 
     `properties` (n,) numbers of the items, which stand in batches of `sizes` from the first on. Gives (the item at
-    each place, how many items stand behind an equal one of their batch all the same). The time goes with the number
-    of such items in the given order, and with n log n.
+    each place, how many items stand behind an equal one of their batch all the same). The time goes with the
+    number of such items in the given order, and with n log n.
     """
     batches = np.repeat(np.arange(len(sizes)), sizes)
     item_at = np.arange(len(batches))

@@ -1,9 +1,9 @@
 """Who may be a negative for whom, and the batches of a run.
 
 Deliberate breaks that turn a test here red: masks by id instead of text, known positives forgotten, absent columns
-counted, an explicit negative hidden by a group, another row's column kept for a text that the row shows itself, the
-clashes of query_mask taken one way only, the diagonal of reverse_mask left out, the rows of an epoch drawn from the
-step instead of the epoch.
+counted, an explicit negative hidden by a group, another row's column kept for a text that the row shows itself,
+the clashes of query_mask taken one way only, the diagonal of reverse_mask left out, the rows of an epoch drawn
+from the step instead of the epoch.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Which positives and negatives of a row are drawn.
 
 Deliberate breaks that turn a test here red: draws that depend on the batch a row is in, always the first positive,
-a walk that does not move on by one (two positives, two shown: the first would stay first), an easy half drawn at the
-end of a curriculum, progress ignored, a negative without a score taken for a hard one.
+a walk that does not move on by one (two positives, two shown: the first would stay first), an easy half drawn at
+the end of a curriculum, progress ignored, a negative without a score taken for a hard one.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Masks by score, against the obvious loop and against sentence-transformers' GISTEmbedLoss.
 
-Deliberate breaks that turn a test here red: >= for >, the margin with the other sign, explicit negatives hidden, the
-positive of the neighbouring row taken for the limit, a mask that turns False into True.
+Deliberate breaks that turn a test here red: >= for >, the margin with the other sign, explicit negatives hidden,
+the positive of the neighbouring row taken for the limit, a mask that turns False into True.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Which rows stand together.
 
-Deliberate breaks that turn a test here red: a last batch that holds the rest, an order that is the same in every epoch,
-batches in the order of the sources, a quota that is rounded alone, a source that begins anew every epoch, small groups
-left as small batches.
+Deliberate breaks that turn a test here red: a last batch that holds the rest, an order that is the same in every
+epoch, batches in the order of the sources, a quota that is rounded alone, a source that begins anew every epoch,
+small groups left as small batches.
 """
 
 import math

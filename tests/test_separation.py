@@ -1,7 +1,8 @@
 """Equal items into different batches.
 
-Deliberate breaks that turn a test here red: only one of two properties looked at, a partner that brings an equal of its
-own into the batch, counts that are not kept up with the swaps, items lost in a swap.
+Deliberate breaks that turn a test here red: only one of two properties looked at, a partner that brings an equal
+of its own into the batch, counts that do not follow an item into its new batch (few and many equal ones), items
+lost in a swap.
 """
 
 import numpy as np
@@ -63,6 +64,11 @@ def test_pairs_of_equal_items_are_all_taken_apart() -> None:
     values = rng().permutation(np.repeat(np.arange(500), 4))
     _, left = separate([values], np.full(20, 100), rng())
     assert left == 0
+    # More equal items than are looked for one by one, as many as batches.
+    values = rng().permutation(np.concatenate([np.zeros(4_500, dtype=np.int64), np.arange(1, 4_501)]))
+    items, left = separate([values], np.full(4_500, 2), rng())
+    assert left == 0
+    assert ((values[items].reshape(-1, 2) == 0).sum(1) == 1).all()
     # An item that fits into one batch only: 20 equal ones for 20 batches.
     values = np.concatenate([np.zeros(20, dtype=np.int64), np.arange(1, 181)])
     _, left = separate([values], np.full(20, 10), rng())
