@@ -173,7 +173,9 @@ def test_masks_topics_and_curriculum_are_heeded(run_here: RunCli, mined: Path, t
 
 
 def test_two_towers_and_a_static_model(run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path) -> None:
-    trained(run_here, mined, tiny, tmp_path / "towers", "--two-towers", "--freeze", "4", "--gradient-checkpointing")
+    trained(
+        run_here, mined, tiny, tmp_path / "towers", "--two-towers", "--freeze", "4", "--gradient-checkpointing"
+    )
     towers = Encoder.load(find_model(str(tmp_path / "towers")), torch.device("cpu"))
     text = ["a text of both"]
     query, document = (towers.encode(text, role, stored=False)[:] for role in ("query", "document"))
