@@ -1,7 +1,8 @@
 """Mixing weights: the two ends to the bit, the middle by hand; and the choice, under a guard, with its reason.
 
 Breaks that turn a test red: the share counted from the other end; whole numbers averaged; the guard forgotten; a drop
-of exactly the allowed half point refused; the larger share of two equal ones; half precision averaged in itself.
+of exactly the allowed half point refused; the larger share of two equal ones; the difference of two halves taken in
+half precision.
 """
 
 import pytest
@@ -33,7 +34,6 @@ def test_the_ends_are_the_models_to_the_bit() -> None:
 
 
 def test_half_precision_is_mixed_in_single() -> None:
-    # In float16 3 parts of 1.0 and 1 part of 1.001 (which rounds to 1.0009766) would come to the same neighbours.
     base, tuned = ({"w": torch.tensor([v], dtype=torch.float16)} for v in (60_000.0, -60_000.0))
     mixed = interpolate(base, tuned, 0.5)["w"]
     assert mixed.dtype == torch.float16
