@@ -62,16 +62,20 @@ def tracked(names: Sequence[str], out: Path, config: Mapping[str, Any]) -> Itera
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
     PartialState()  # accelerate's trackers log through it
+    logs = logs_folder(out)
     with contextlib.ExitStack() as stack:
         started = []
         for name in names:
             kind = LOGGER_TYPE_TO_CLASS[name]
             if kind.requires_logging_directory:
-                tracker = kind(out.name, str(logs_folder(out)))
+                tracker = kind(out.name, str(logs))  # a folder a run
+            elif name == "mlflow":
+                tracker = kind(PROJECT, run_name=out.name)  # projects are called experiments there
+            elif name == "wandb":
+                logs.mkdir(parents=True, exist_ok=True)
+                tracker = kind(PROJECT, name=out.name, dir=str(logs))
             else:
-                # tensorboard has a folder a run; the others have runs of a project, which mlflow calls experiment.
-                named = {"run_name": out.name} if name == "mlflow" else {"name": out.name}
-                tracker = kind(PROJECT, **named)
+                tracker = kind(PROJECT, name=out.name)
             tracker.start()
             stack.callback(tracker.finish)
             tracker.store_init_configuration(flat(config))

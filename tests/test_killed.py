@@ -1,7 +1,7 @@
-"""`kill -9` in the middle of `mine`, then the same command again: the bytes of a run that nobody disturbed.
+"""`kill -9` in the middle of a command, then the same command again: the bytes of a run that nobody disturbed.
 
 Breaks that turn a test red: vectors written when all are computed, vectors kept under a key that changes from run to
-run.
+run, a checkpoint without the optimiser's moments.
 """
 
 import os
@@ -128,3 +128,53 @@ def test_killed_after_its_search_it_ends_with_the_same_bytes(runs: Runs, undistu
     again, said = runs.finish("whole", "searched.parquet")
     assert again == undisturbed
     assert "encode" not in said
+
+
+# A checkpoint is due after each step, not after a minute.
+AT_ONCE = (
+    "import runpy, sys; from embedtrain import checkpoints; checkpoints.SECONDS = 0.0; checkpoints.SHARE = 1e9; "
+    "sys.argv = ['embedtrain', *sys.argv[1:]]; runpy.run_module('embedtrain', run_name='__main__')"
+)
+KILLS = 3
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_killed_while_it_trains_it_ends_with_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "EMBEDTRAIN_CACHE": str(tmp_path / "cache")}
+
+    def start(out: str) -> "subprocess.Popen[str]":
+        flags = ["mined.parquet", "--collection", str(tiny), "--out", out, "--epochs", "2", "--limit", "32"]
+        return subprocess.Popen(
+            [sys.executable, "-c", AT_ONCE, "train-teacher", *flags, "--max-length", "32", "--negatives", "2"],
+            cwd=tmp_path,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    mine = [sys.executable, "-m", "embedtrain", "mine", str(tiny), "--retriever", "bm25", "--out", "mined.parquet"]
+    subprocess.run([*mine, "--quiet"], cwd=tmp_path, env=env, check=True, stdout=subprocess.DEVNULL)
+    for out in ("whole", "cut"):
+        kills = 0
+        while True:
+            run = start(out)
+            before = {path.name for path in tmp_path.glob(".cut.work-*/step-*")}
+            while out == "cut" and kills < KILLS and run.poll() is None:
+                if {path.name for path in tmp_path.glob(".cut.work-*/step-*")} - before:
+                    time.sleep(0.1 * kills)  # in a step, in a save, between them
+                    run.send_signal(signal.SIGKILL)
+                    break
+                time.sleep(0.002)
+            _, said = run.communicate(timeout=300)
+            if run.returncode == 0:
+                break
+            assert run.returncode == -signal.SIGKILL, said
+            assert not (tmp_path / "cut").exists()
+            kills += 1
+        assert kills == (KILLS if out == "cut" else 0)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+    assert len((tmp_path / "cut" / "metrics.jsonl").read_text("utf-8").splitlines()) == 8

@@ -1,8 +1,8 @@
 """The training loop: every step once, checked, the best kept, ended in time, and after a kill the same bytes.
 
 Breaks that turn a test red: gradients not unscaled; an overflowed step taken; the best weights not put back; a step
-seeded from the clock; dev values forgotten by a checkpoint; time before a kill not counted; the schedule
-built over whole batches only; the ids of a step's rows not named.
+seeded from the clock; dev values forgotten by a checkpoint; the checkpoint before (or its best weights) removed before the next one has its
+name; time before a kill not counted; a schedule that is one step short; the ids of a step's rows not named.
 """
 
 import dataclasses
@@ -453,7 +453,7 @@ def test_dropout_of_zero_is_evaluation_mode() -> None:
 
 
 KILLED = """
-import os, sys
+import json, os, sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 import test_loop, torch
@@ -480,7 +480,7 @@ def train(name, dies):
     model, step = test_loop.model_and_step()
     values = iter(())
     def evaluate():
-        return -abs(float(model[0].weight.detach().sum()))
+        return abs(float(model[0].weight.detach().sum()))
     if dies:
         left = dies
         for owner, attribute in places:
@@ -489,8 +489,13 @@ def train(name, dies):
     curve = test_loop.train(folder / name, step, model, test_loop.Options(epochs=0.8), dev=dev)
     return repr([curve.state(), [p.tolist() for p in model.parameters()]])
 
+def newest(name):
+    # The step of the newest checkpoint whose best weights are there; 0 where there is none.
+    states = [json.loads(path.read_text()) for path in (folder / name).glob("step-*/state.json")]
+    return max([s["step"] for s in states if (folder / name / f"best-{{s['best_step']}}.safetensors").is_file()] + [0])
+
 expected = train("whole", 0)
-moment = 0
+moment = reached = 0
 while True:
     moment += 1
     child = os.fork()
@@ -501,6 +506,8 @@ while True:
     assert code in (0, 9), code
     if code == 0:
         break
+    assert newest(str(moment)) >= reached, moment
+    reached = newest(str(moment))
     assert train(str(moment), 0) == expected, moment
     assert train(str(moment), 0) == expected, moment
 print(moment)

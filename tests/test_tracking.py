@@ -66,13 +66,13 @@ def test_a_tracker_hears_settings_numbers_and_the_end(tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         run()
     assert Fake.said == [
-        ("init", "embedtrain", {"name": "tuned"}),
+        ("init", "embedtrain", {"name": "tuned", "dir": str(tmp_path / "tuned-logs")}),
         "start",
         {"stage": "finetune", "options.epochs": 3.0, "options.dims": "[1, 2]", "options.limit": "None"},
         (1, {"loss": 0.5}),
         "finish",
     ]
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tuned-logs"]
 
 
 def test_none_named_none_started(tmp_path: Path) -> None:
