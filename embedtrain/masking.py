@@ -26,7 +26,7 @@ def by_margin(mask: Tensor, scores: Tensor, own: Tensor, margin: float) -> Tenso
     """Hide document j from row i where s_ij > s_i+ + margin. mask, scores (B, B*K), own (B, K) -> (B, B*K)
 
     The factor m_ij of Qwen3 Embedding's loss (Zhang et al. 2025), with margin 0.1 on cosines. There it judges a
-    row's own negatives too (`own` is `batch.explicit`); with `batch.present` only documents of the batch are judged.
+    row's own negatives too (`own` is `batch.explicit`); with `batch.present` only those of the batch are.
     The same rule for other masks: `hide_above(query_mask, s_qq, s_own + margin)`.
     """
     return _beside_own(mask, hide_above(mask, scores, own_scores(scores, own) + margin), own)

@@ -12,8 +12,8 @@ def topics(vectors: NDArray[np.float32], count: int, seed: int) -> NDArray[np.in
     """The topic of each of the vectors (n, d): numbers from 0, at most `count` of them. (n,)
 
     k-means on mini-batches (Sculley 2010), on one thread, so that the order of the sums does not
-    hang on their number. Topics have very different sizes; fewer come out than asked for where there are fewer different
-    vectors.
+    hang on their number. Topics have very different sizes; fewer come out than asked for where there are fewer
+    different vectors.
     """
     if vectors.ndim != 2 or count < 1:
         raise ValueError(f"vectors (n, d) and one topic at least are needed, not {vectors.shape} and {count}")

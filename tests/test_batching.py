@@ -3,7 +3,7 @@
 Deliberate breaks that turn a test here red: masks by id instead of text, known positives forgotten, absent columns
 counted, an explicit negative hidden by a group, another row's column kept for a text that the row shows itself,
 the clashes of query_mask taken one way only, the diagonal of reverse_mask left out, the rows of an epoch drawn
-from the step instead of the epoch.
+from the step instead of the epoch, a curriculum that ends with the first epoch.
 """
 
 import math
@@ -305,6 +305,21 @@ def test_a_repeated_row_draws_anew_and_stands_in_another_batch() -> None:
     found = [[one.documents[c] for c in one.columns[i]] for one, i in zip(rare, places, strict=True)]
     assert sorted(part[0] for part in found) == ["a", "b", "c"]
     assert len({tuple(part[1:]) for part in found}) == 3
+
+
+def test_a_curriculum_runs_over_all_epochs() -> None:
+    scores = {f"n{j}": float(j) for j in range(8)}
+    rows = [Row(f"q{i}", (f"p{i}",), tuple(scores), scores=scores) for i in range(8)]
+    made = batcher(rows, curriculum="linear", epochs=3)
+
+    def hard(epoch: int, step: int) -> int:
+        one = made.batch(epoch, step)
+        shown = [one.documents[place] for row in one.columns for place in row[1:]]
+        return sum(scores[document] > 3 for document in shown)
+
+    # Four rows a batch with four of eight negatives each: from none of the harder half at step 0 to all at step 5.
+    assert hard(0, 0) == 0
+    assert 0 < hard(1, 0) < hard(2, 0) < hard(2, 1) == 16
 
 
 def test_a_mix_without_mined_negatives_has_none_and_one_without_the_batch_only_those() -> None:
