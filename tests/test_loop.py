@@ -1,8 +1,8 @@
 """The training loop: every step once, checked, the best kept, ended in time, and after a kill the same bytes.
 
 Breaks that turn a test red: gradients not unscaled; an overflowed step taken; the best weights not put back; a step
-seeded from the clock; dev values forgotten by a checkpoint; the checkpoint before (or its best weights) removed before the next one has its
-name; time before a kill not counted; a schedule that is one step short; the ids of a step's rows not named.
+seeded from the clock; dev values forgotten by a checkpoint; a checkpoint, or its best weights, removed before the next
+one has its name; time before a kill not counted; a schedule that is one step short; the ids of a step's rows not named.
 """
 
 import dataclasses
