@@ -121,7 +121,7 @@ class TrainOptions:
     group_column: str = ""  # corpus column; documents of a positive's group are no negatives
     positives: int = 1  # of several, drawn anew each epoch
     homogeneous: str = ""  # source, topic: what the rows of a batch have in common
-    topics: int = 0  # 0: one for every 16 batches
+    topics: int = 0  # 0: one for every 4 batches
     batch_size: int = 32
     learning_rate: float | None = None  # None: see learning_rate_for
     warmup: float = 0.1

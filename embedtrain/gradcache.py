@@ -39,7 +39,8 @@ def step(
     """
     processes = processes or Processes()
     own = processes.own(len(chunks))
-    with torch.random.fork_rng():
+    parameters = list(parameters)
+    with torch.random.fork_rng(_gpus(parameters)):
         with torch.set_grad_enabled(not cached):
             kept = [_seeded(encode, chunks[place], seed, place) for place in own]
         leaves = [_wide(output.detach()) for output in processes.collect([k.detach() for k in kept], sizes)]
@@ -56,6 +57,11 @@ def step(
             kept[number] = gradient  # the graph is not needed any more
     processes.add_gradients(parameters)
     return value.detach()
+
+
+def _gpus(parameters: Sequence[nn.Parameter]) -> list[torch.device]:
+    """The GPU whose random state a step uses; of several that are there, the others are let alone."""
+    return list({parameter.device for parameter in parameters if parameter.device.type == "cuda"})
 
 
 def _seeded(encode: Callable[[Chunk], Tensor], chunk: Chunk, seed: Sequence[int], place: int) -> Tensor:

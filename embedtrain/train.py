@@ -22,7 +22,6 @@ from embedtrain import (
     memory,
     precision,
     rows,
-    static,
     topics,
     tracking,
 )
@@ -36,21 +35,20 @@ from embedtrain.config import (
     FinetuneOptions,
     PretrainOptions,
     TrainOptions,
-    learning_rate_for,
-    temperature_for,
 )
 from embedtrain.curve import Curve
 from embedtrain.dev import MEASURE, Measured
 from embedtrain.drawing import parse_mix
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.merged import Merge
 from embedtrain.mined import read_mined
-from embedtrain.models import find_encoder, is_raw
+from embedtrain.mixture import Merge
+from embedtrain.models import find_encoder
 from embedtrain.processes import Processes
 from embedtrain.rows import Sources
 from embedtrain.schedule import Schedule, planned_steps
 from embedtrain.steps import Masking, Steps
+from embedtrain.trainable import Trainable
 
 # What may be said of the order of an epoch.
 _ORDER = {
@@ -189,88 +187,22 @@ class _Training:
         self._guard = self._on(guarding, options.guard_split if guarding else "")
         self._processes = Processes.join()
         allocator.keep_memory()
-        self._encoder = self._load(model)
+        self._trainable = Trainable.load(model, options, self._processes.device, self._merge.remember)
+        self._encoder = self._trainable.encoder
+        self._notes += self._trainable.notes
 
     def _on(self, collection: Collection | None, split: str) -> Measured | None:
         if collection is None or not split:
             return None
         return Measured(collection, split, self._options.dev_documents, self._options.seed)
 
-    def _load(self, model: str) -> Encoder:
-        """The model as it is trained: pooled, doubled, partly frozen, as the options want it."""
-        options, device = self._options, self._processes.device
-        if Path(model).is_file():
-            encoder = static.from_word_vectors(Path(model), device)
-        elif options.static:
-            encoder = static.from_tokenizer(find_encoder(model, raw=True), options.static, options.seed, device)
-        else:
-            pooling = options.pooling or None
-            encoder = Encoder.load(
-                find_encoder(model, raw=pooling is not None), device, pooling=pooling, seed=options.seed
-            )
-        self._raw = bool(encoder.created) or (not Path(model).is_file() and is_raw(encoder.source))
-        encoder.set_prompts(options.query_prompt, options.document_prompt)
-        if options.two_towers:
-            encoder = backbone.two_towers(encoder)
-        if options.export:
-            if options.export != "onnx":
-                raise UsageError(f"--export {options.export}: onnx is the one there is")
-            export.check_export(encoder)
-        self._notes += encoder.notes
-        if encoder.created:
-            named = ", ".join(encoder.created[:3])
-            self._notes.append(
-                f"{len(encoder.created)} weights were not in the checkpoint and start random: {named}"
-            )
-        self._merge.remember(encoder)
-        self._lora = backbone.add_lora(encoder, options.lora, seed=options.seed) if options.lora else None
-        if self._lora:
-            self._notes.append(str(self._lora.trained))
-        if options.freeze:
-            self._notes.append(str(backbone.freeze(encoder, options.freeze)))
-        if options.gradient_checkpointing:
-            backbone.gradient_checkpointing(encoder)
-        loop.set_dropout(encoder.model, options.dropout)
-        return encoder
-
-    def _resolved(self) -> TrainOptions:
-        """The options with what depends on the model and the stage filled in."""
-        options, stage = self._options, self._claim.stage
-        embeddings = sum(
-            p.numel() for m in self._encoder.model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()
-        )
-        size = sum(p.numel() for p in self._encoder.model.parameters()) - embeddings
-        return dataclasses.replace(
-            options,
-            temperature=options.temperature
-            or temperature_for(stage, options.batch_size, on_gpu=self._encoder.gpu is not None),
-            learning_rate=options.learning_rate
-            if options.learning_rate is not None
-            else learning_rate_for(stage, size, raw=self._raw),
-        )
-
-    def _settings(self, options: TrainOptions) -> losses.Settings:
-        dimensions, dimension_weights = losses.parse_dimensions(options.matryoshka)
-        settings = losses.Settings(
-            temperature=options.temperature or 0.0,
-            teacher_temperature=self._work.teacher_temperature,
-            standardize=self._work.standardize,
-            directions=tuple(options.directions.split(",")),
-            joint=options.joint,
-            hardness=options.hardness,
-            margin=options.margin,
-            dimensions=dimensions,
-            dimension_weights=dimension_weights,
-            gor=options.gor,
-        )
-        settings.fits(self._encoder.dimension)
-        return settings
-
-    def _companion(self, model: str, found: list[Row]) -> Companion | None:
+    def _companion(self, model: str, found: list[Row], *, follows: bool = False) -> Companion | None:
         if not model:
             return None
         documents = (d for row in found for d in (*row.positives, *row.negatives))
         encoder = Encoder.load(find_encoder(model), self._processes.device)
+        if follows and "cosine" in self._work.weights and encoder.dimension != self._encoder.dimension:
+            raise UsageError(losses.unequal(self._encoder.dimension, encoder.dimension))
         return Companion(encoder, self._work.sources, (row.query_id for row in found), documents, self._progress)
 
     def _topics(self, found: list[Row]) -> Any:
@@ -278,7 +210,7 @@ class _Training:
             return None
         source = self._work.sources
         vectors = self._encoder.encode([source.query(row.query_id) for row in found], "query", self._progress)
-        count = self._options.topics or max(2, len(found) // (16 * self._options.batch_size))
+        count = self._options.topics or max(2, len(found) // (4 * self._options.batch_size))
         return topics.topics(vectors[:], count, self._options.seed)
 
     def _steps(self, options: TrainOptions, objective: losses.Objective, found: list[Row]) -> Steps:
@@ -307,7 +239,7 @@ class _Training:
                 raise UsageError(
                     "the losses cosine and score follow a model's vectors; name it: --embedding-teacher"
                 )
-            teacher = self._companion(options.embedding_teacher, found)
+            teacher = self._companion(options.embedding_teacher, found, follows=True)
         static_model = backbone.is_static(encoder)
         return Steps(
             encoder,
@@ -329,15 +261,22 @@ class _Training:
 
     def run(self) -> None:
         """Train, keep the best, write the folder."""
-        options = self._resolved()
+        options = self._trainable.resolved(self._options, self._claim.stage)
         found = rows.guard(self._work.rows, self._work.sources)
         if "supcon" in self._work.weights:
             found = rows.labelled(found)
+        comparing = [name for name in self._work.weights if name in losses.NEEDS_NEGATIVES]
+        if comparing and not any(row.negatives for row in found):
+            raise EmbedtrainError(
+                f"--loss {comparing[0]} compares a positive with negatives of its own row and no row has one; mine some "
+                "with: embedtrain mine"
+            )
         if self._work.negatives and not any(row.negatives for row in found):
             self._notes.append("no row has a mined negative: only the other documents of a batch are compared")
-        objective = losses.Objective(
-            self._work.weights, self._settings(options), learn_temperature=options.learn_temperature
+        settings = self._trainable.settings(
+            options, teacher_temperature=self._work.teacher_temperature, standardize=self._work.standardize
         )
+        objective = losses.Objective(self._work.weights, settings, learn_temperature=options.learn_temperature)
         objective.to(self._encoder.device)
         steps = self._steps(options, objective, found)
         self._warn(options, found, steps.per_epoch)
@@ -366,8 +305,8 @@ class _Training:
                 float16=steps.precision == "float16",
                 tracker=tracker,
             )
-        if self._lora:
-            self._lora.merge()
+        if self._trainable.lora:
+            self._trainable.lora.merge()
         merged = self._merge.apply(self._encoder, self._measured, self._guard, self._progress, self._processes)
         if self._processes.main:
             self._write(options, curve, objective, merged, steps.precision)

@@ -52,7 +52,7 @@ TRAINING: dict[str, Any] = {
     ),
     "positives": _flag(int, "--positives", "Positives a row, where a query has several.", min=1),
     "homogeneous": _flag(str, "--homogeneous", "Rows of a batch share their source or their topic."),
-    "topics": _flag(int, "--topics", "Number of topics [default: one for 16 batches].", min=0),
+    "topics": _flag(int, "--topics", "Number of topics [default: one for 4 batches].", min=0),
     "batch_size": flags.BatchSize,
     "learning_rate": flags.LearningRateOrChosen,
     "epochs": flags.Epochs,
