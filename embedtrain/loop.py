@@ -19,9 +19,12 @@ from embedtrain.checkpoints import Checkpoints, identity
 from embedtrain.curve import Curve, Entry
 from embedtrain.deadline import Deadline
 from embedtrain.errors import EmbedtrainError
+from embedtrain.processes import Processes
 from embedtrain.scaling import LossScale
 from embedtrain.schedule import Schedule, planned_steps
 
+# Names under which attention layers keep a dropout rate.
+_RATES = ("attention_dropout", "dropout_p", "dropout_prob", "dropout")
 # Query ids named of a step that went wrong.
 _NAMED = 5
 # Weight of the past in the tokens a second that are shown.
@@ -41,33 +44,6 @@ class LoopOptions(Protocol):
     def epochs(self) -> float: ...
     @property
     def seed(self) -> int: ...
-
-
-class Together(Protocol):
-    """The processes of a run, as far as the loop knows them; `embedtrain.processes` has the real ones."""
-
-    @property
-    def main(self) -> bool:
-        """Whether this process writes, evaluates and speaks."""
-
-    def wait(self) -> None:
-        """Go on when every process is here, however long that takes."""
-
-    def same(self, value: Any) -> Any:
-        """The main process's value on every process."""
-
-
-class Alone:
-    """One process."""
-
-    main = True
-
-    def wait(self) -> None:
-        """There is nobody to wait for."""
-
-    def same(self, value: Any) -> Any:
-        """Its own value."""
-        return value
 
 
 class Tracker(Protocol):
@@ -112,7 +88,7 @@ def run(
     workspace: Path,
     progress: console.Progress,
     key: str = "",
-    processes: Together | None = None,
+    processes: Processes | None = None,
     dev: Dev | None = None,
     max_minutes: float | None = None,
     started: float | None = None,
@@ -142,7 +118,7 @@ def run(
         "dev": None if dev is None else [dev.every, dev.patience, dev.lower_is_better, dev.first],
     }
     checkpoints = Checkpoints(workspace, model, adamw, identity(model, facts))
-    processes = processes or Alone()
+    processes = processes or Processes()
     state = _found(checkpoints, processes)
     deadline = Deadline(max_minutes, clock=clock, started=started, spent_before=state["seconds"] if state else 0.0)
     deadline.save = checkpoints.seconds
@@ -177,7 +153,7 @@ def run(
     return curve
 
 
-def _found(checkpoints: Checkpoints, processes: Together) -> dict[str, Any] | None:
+def _found(checkpoints: Checkpoints, processes: Processes) -> dict[str, Any] | None:
     """The state of the checkpoint that every process has put back, or None."""
     if processes.main:
         checkpoints.clean()
@@ -201,7 +177,7 @@ class _Run:
     what: str
     per_epoch: int
     progress: console.Progress
-    processes: Together
+    processes: Processes
     dev: Dev | None
     tracker: Tracker | None
     clock: Callable[[], float]
@@ -366,4 +342,7 @@ def set_dropout(model: nn.Module, rate: float) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate
+        for name in _RATES:  # attention of newer architectures keeps its rate as a number
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, rate)
     model.train()

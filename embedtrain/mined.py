@@ -41,7 +41,7 @@ _POSITIVE_SCORES = "_positive_scores"
 JUDGED_ONLY = "judged"
 
 # Verdicts that take a selected candidate's place among the negatives away.
-NOT_NEGATIVE = frozenset({"drop", "promote"})
+NOT_NEGATIVE = frozenset({"drop", "mask", "promote"})
 
 Kind = Literal["mined", "scored"]
 

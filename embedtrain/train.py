@@ -105,13 +105,19 @@ def pretrain(
 def _mixing(options: PretrainOptions, sources: Sources) -> batching.Mixing | None:
     if not options.sources:
         return None
+    name, colon, number = options.sources.partition(":")
+    if name == "temperature":
+        try:
+            return batching.Mixing(temperature=float(number) if colon else -1.0)
+        except ValueError as error:
+            raise UsageError(f"--sources {options.sources}: {number!r} is no number; as temperature:2") from error
     try:
         weights = [float(part) for part in options.sources.split(",")]
     except ValueError:
         weights = []
     if len(weights) != len(sources.names):
         raise UsageError(
-            f"--sources {options.sources}: give {len(sources.names)} numbers, one a collection, as 2,1"
+            f"--sources {options.sources}: give {len(sources.names)} numbers, one a collection, as 2,1, or temperature:2"
         )
     return batching.Mixing(dict(zip(sources.names, weights, strict=True)))
 

@@ -32,6 +32,8 @@ class Trainable:
         encoder.set_prompts(options.query_prompt, options.document_prompt)
         if options.two_towers:
             encoder = backbone.two_towers(encoder)
+        if options.lora and options.freeze:
+            raise UsageError("--lora trains its own matrices alone; leave --freeze out")
         if options.export not in ("", "onnx"):
             raise UsageError(f"--export {options.export}: onnx is the one there is")
         if options.export:

@@ -22,7 +22,7 @@ demo:
 	$(EMBEDTRAIN) score-teacher $(OUT)/mined.parquet --teacher $(OUT)/teacher --out $(OUT)/scored.parquet
 	$(EMBEDTRAIN) harvest $(OUT)/collection --kind titles --out $(OUT)/pairs
 	$(EMBEDTRAIN) pretrain $(OUT)/pairs --model $(MODEL) $(LENGTHS) --limit 300 --out $(OUT)/pretrained
-	$(EMBEDTRAIN) finetune $(OUT)/scored.parquet --model $(OUT)/pretrained $(LENGTHS) --loss infonce --negatives 2 \
+	$(EMBEDTRAIN) finetune $(OUT)/scored.parquet --model $(OUT)/pretrained $(LENGTHS) --loss infonce --negatives 2 --temperature 0.05 \
 	    --learning-rate 2e-5 --epochs 1 --out $(OUT)/tuned
 	$(EMBEDTRAIN) eval $(OUT)/collection --bm25 --model $(MODEL) --model $(OUT)/tuned --hybrid --out $(OUT)/results
 	$(EMBEDTRAIN) diagnose $(OUT)/tuned --collection $(OUT)/collection --against $(MODEL) --sample 700 \

@@ -20,7 +20,7 @@ SPLIT      ?= test
 CUT        ?=
 
 TEACHER := --negatives 4 --epochs 1 --max-length 128
-TUNING  ?= --loss infonce --negatives 2 --learning-rate 2e-5 --max-document-length 160
+TUNING  ?= --loss infonce --negatives 2 --learning-rate 2e-5 --temperature 0.05 --max-document-length 160
 
 .PHONY: scifact dev dev-by-query
 scifact:

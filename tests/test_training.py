@@ -110,7 +110,8 @@ def test_merging_by_share_and_by_dev_split(run_here: RunCli, mined: Path, tiny: 
         mined,
         tiny,
         tmp_path / "auto",
-        *("--merge", "auto", "--dev-split", "test", "--guard", str(tiny), "--learning-rate", "5e-3"),
+        *("--merge", "auto", "--dev-split", "test", "--dev-documents", "25", "--guard", str(tiny)),
+        *("--learning-rate", "5e-3"),
     )
     # Such a rate destroys the model: what is kept is near the one it started from, and says so.
     assert "the base model had the best dev value" in chosen["merged"] or "0.25 of" in chosen["merged"]
@@ -144,6 +145,8 @@ def test_several_collections_are_sources(run_here: RunCli, tmp_path: Path) -> No
     done = run_here("pretrain", "a", "b", *flags, "--sources", "3,1", "--out", "weighted")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows_drawn_again_in_the_first_epoch"] == 3
+    done = run_here("pretrain", "a", "b", *flags, "--sources", "temperature:2", "--out", "even")
+    assert done.returncode == 0, done.stderr
     done = run_here("pretrain", "a", "b", *flags, "--sources", "3", "--out", "wrong")
     assert done.returncode == 2
     assert "give 2 numbers" in done.stderr

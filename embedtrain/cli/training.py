@@ -100,7 +100,11 @@ TRAINING: dict[str, Any] = {
 
 PRETRAINING: dict[str, Any] = TRAINING | {
     "split": flags.Split,
-    "sources": _flag(str, "--sources", "Weights of several collections, as 2,1 [default: by their rows]."),
+    "sources": _flag(
+        str,
+        "--sources",
+        "How several collections are mixed: weights, as 2,1, or temperature:2, rows^(1/2) [default: by their rows].",
+    ),
 }
 
 FINETUNING: dict[str, Any] = TRAINING | {
