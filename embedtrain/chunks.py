@@ -23,6 +23,32 @@ def by_length(lengths: Sequence[int] | np.ndarray, budget: int, most: int = 256)
     return chunks
 
 
+def cheapest(
+    lengths: Sequence[int] | NDArray[np.int64], budget: int, overhead: int, most: int = 256
+) -> list[NDArray[np.int64]]:
+    """Cut items as `by_length` does, but so that padded tokens and `overhead` tokens a chunk are fewest in all.
+
+    `overhead` is what a chunk costs besides its tokens: where lengths differ a lot a chunk ends early, where they are
+    alike it is full. By dynamic programming over the items from the shortest on; of equal cuts the larger first chunk.
+    """
+    lengths = np.maximum(np.asarray(lengths, dtype=np.int64), 1)
+    order = np.argsort(-lengths, kind="stable")
+    along = lengths[order]
+    rest = np.zeros(len(along) + 1, dtype=np.int64)  # cost of the items from a place on
+    sizes = np.zeros(len(along), dtype=np.int64)
+    for place in range(len(along) - 1, -1, -1):
+        fits = min(items_of(int(along[place]), budget, most), len(along) - place)
+        costs = along[place] * np.arange(fits, 0, -1) + rest[place + fits : place : -1]
+        found = int(costs.argmin())
+        sizes[place], rest[place] = fits - found, costs[found] + overhead
+    cut: list[NDArray[np.int64]] = []
+    start = 0
+    while start < len(order):
+        cut.append(order[start : start + int(sizes[start])])
+        start += int(sizes[start])
+    return cut
+
+
 def items_of(length: int, budget: int, most: int = 256) -> int:
     """How many items of a length make a full chunk; 1 at least."""
     return max(1, min(most, budget // max(1, length)))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from embedtrain.processes import Processes
+from embedtrain.workers import Workers
 
 Chunk = TypeVar("Chunk")
 
@@ -29,32 +30,50 @@ def step(
     cached: bool,
     scale: float = 1.0,
     processes: Processes | None = None,
+    workers: Workers | None = None,
+    finish: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """Add the gradient of `scale` times `loss` over the outputs of all chunks; return the loss, detached.
 
     `encode` maps a chunk to (items, D), `sizes` are the items of each; `loss` gets the outputs of all chunks, float32
     or wider, in their order, and gives a scalar; parameters that it has itself get their gradient too. Random numbers
     (dropout) of a chunk are drawn from (seed, place of the chunk): they are the same in both passes and on any number
-    of processes. `parameters` are those that `encode` uses; their gradients are summed over the processes.
+    of processes. `parameters` are those that `encode` uses; their gradients are summed over the processes,
+    after `finish` has been called on each. `workers` encode chunks side by side; with more than one of them nothing that
+    `encode` does may be random.
     """
     processes = processes or Processes()
     own = processes.own(len(chunks))
     parameters = list(parameters)
+    workers = workers or Workers()
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+
+    def encoded(place: int, *, graph: bool) -> Tensor:
+        with torch.set_grad_enabled(graph):  # each thread has a mode of its own
+            if workers.count == 1:  # side by side, all would draw from one source of random numbers
+                state = np.random.SeedSequence([*seed, place]).generate_state(1, np.uint64)
+                torch.manual_seed(int(state[0]))
+            return encode(chunks[place])
+
     with torch.random.fork_rng(_gpus(parameters)):
-        with torch.set_grad_enabled(not cached):
-            kept = [_seeded(encode, chunks[place], seed, place) for place in own]
+        kept = list(workers.map(lambda place: encoded(place, graph=not cached), own))
         leaves = [_wide(output.detach()) for output in processes.collect([k.detach() for k in kept], sizes)]
         for leaf in leaves:
             leaf.requires_grad_()
         value = loss(leaves)
         (value * scale).backward()
-        for number, place in enumerate(own):
-            gradient = leaves[place].grad
-            if gradient is None:
-                continue
-            output = _seeded(encode, chunks[place], seed, place) if cached else kept[number]
-            output.backward(gradient.to(output.dtype))
+
+        def onward(number: int) -> tuple[Tensor | None, ...]:
+            gradient = leaves[own[number]].grad
+            if gradient is None or not trained:
+                return ()
+            output = encoded(own[number], graph=True) if cached else kept[number]
             kept[number] = gradient  # the graph is not needed any more
+            return torch.autograd.grad(output, trained, gradient.to(output.dtype), allow_unused=True)
+
+        for found in workers.map(onward, range(len(own))):
+            _add(trained, found)
+    finish()
     processes.add_gradients(parameters)
     return value.detach()
 
@@ -64,10 +83,17 @@ def _gpus(parameters: Sequence[nn.Parameter]) -> list[torch.device]:
     return list({parameter.device for parameter in parameters if parameter.device.type == "cuda"})
 
 
-def _seeded(encode: Callable[[Chunk], Tensor], chunk: Chunk, seed: Sequence[int], place: int) -> Tensor:
-    state = np.random.SeedSequence([*seed, place]).generate_state(1, np.uint64)
-    torch.manual_seed(int(state[0]))
-    return encode(chunk)
+def _add(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
+    """Add a chunk's gradients; chunks come in their order, so the sums do not depend on who was first."""
+    for parameter, gradient in zip(parameters, gradients, strict=False):
+        if gradient is None:
+            continue
+        if parameter.grad is None:
+            parameter.grad = gradient
+        elif parameter.grad.is_sparse:
+            parameter.grad = parameter.grad + gradient
+        else:
+            parameter.grad.add_(gradient)
 
 
 def _wide(output: Tensor) -> Tensor:

@@ -11,13 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from embedtrain import chunks, gradcache, losses, masking
+from embedtrain import chunks, gradcache, losses, masking, sparse
 from embedtrain.batching import Batch, Batcher
 from embedtrain.encoder import Encoder, Role
 from embedtrain.inference import token_budget
 from embedtrain.loop import StepResult
 from embedtrain.processes import Processes
 from embedtrain.tokenised import Tokenised
+from embedtrain.workers import Workers
+
+# What a chunk costs besides its tokens, in tokens: the time of its small operations, or of its launches on a GPU.
+CPU_CHUNK = 48
+GPU_CHUNK = 2_048
 
 # vectors(role, ids) gives vectors (n, T) that another model made of texts.
 Vectors = Callable[[Role, Sequence[str]], NDArray[np.float32]]
@@ -72,6 +77,7 @@ class Steps:
         self._masks = masks or Masking()
         self._teacher_vectors = teacher_vectors
         self._processes = processes or Processes()
+        self._workers = Workers(_side_by_side(encoder, self._processes))
         self._unit = encoder.similarity == "cosine"
         self._texts = {role: Tokenised(encoder, role, limits[role], texts[role]) for role in limits}
         self.precision = precision
@@ -80,7 +86,8 @@ class Steps:
     def _cut(self, ids: list[str], role: Role) -> tuple[list[_TextChunk], dict[str, float]]:
         """Chunks of the texts of a role, short beside short, and what there is to count of them."""
         lengths, whole = self._texts[role].measure(ids)
-        cut = chunks.by_length(lengths, token_budget(self._encoder.device))
+        device = self._encoder.device
+        cut = chunks.cheapest(lengths, token_budget(device), CPU_CHUNK if device.type == "cpu" else GPU_CHUNK)
         noun = "queries" if role == "query" else "documents"
         counts: dict[str, float] = {
             noun: len(ids),
@@ -169,7 +176,20 @@ class Steps:
                 numbers["temperature"] = float(settings.temperature.detach())
             return value
 
-        value = gradcache.step(
+        with sparse.tables(self._encoder.model):
+            value = self._gradients(epoch, step, scale, cut, loss, numbers)
+        return StepResult(value, numbers, batch.queries)
+
+    def _gradients(
+        self,
+        epoch: int,
+        step: int,
+        scale: float,
+        cut: list[_TextChunk],
+        loss: Callable[[list[Tensor]], Tensor],
+        numbers: dict[str, float],
+    ) -> Tensor:
+        return gradcache.step(
             self._encode,
             cut,
             [len(chunk.ids) for chunk in cut],
@@ -180,8 +200,18 @@ class Steps:
             and numbers["padded"] > self._graph_tokens * self._processes.count,
             scale=scale,
             processes=self._processes,
+            workers=self._workers,
+            finish=lambda: sparse.to_dense(self._encoder.model),
         )
-        return StepResult(value, numbers, batch.queries)
+
+
+def _side_by_side(encoder: Encoder, processes: Processes) -> int:
+    """How many chunks are worked on at a time: a core each on a CPU, if nothing that they share can change."""
+    settings = str(getattr(getattr(encoder.input_module("document"), "model", None), "config", ""))
+    changing = encoder.model.training or any(kind in settings for kind in ("dynamic", "longrope"))
+    if encoder.gpu is not None or changing or processes.count > 1:
+        return 1
+    return torch.get_num_threads()
 
 
 def _in_order(outputs: list[Tensor], cut: list[_TextChunk]) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from embedtrain import gradcache
+from embedtrain.workers import Workers
 
 torch.set_num_threads(1)
 
@@ -98,6 +99,34 @@ def test_chunk_size_changes_nothing_without_dropout(cached: bool) -> None:
         assert value == pytest.approx(whole[0], abs=1e-12)
         for name, gradient in found.items():
             assert torch.allclose(gradient, whole[1][name], atol=1e-12), name
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_workers_side_by_side_change_no_bit(cached: bool) -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(50, 6, sparse=True)
+    model = nn.Sequential(table, nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+    texts = torch.randint(0, 50, (23,))
+    found = []
+    for count in (1, 3):
+        model.zero_grad()
+        parts = list(texts.split(2))
+        value = gradcache.step(
+            model,
+            parts,
+            [len(part) for part in parts],
+            contrast,
+            parameters=model.parameters(),
+            seed=(1,),
+            cached=cached,
+            workers=Workers(count),
+        )
+        dense = [
+            p.grad.to_dense() if p.grad.is_sparse else p.grad for p in model.parameters() if p.grad is not None
+        ]
+        found.append([value, *dense])
+    assert len(found[0]) == 6
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("cached", [False, True])
