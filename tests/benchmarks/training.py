@@ -206,7 +206,7 @@ class Table:
             plan.length,
             plan.negatives,
             self._own,
-            warm=plan.warm or plan.batch,
+            warm=plan.batch,
         )
         default = dataclasses.replace(job, side="theirs", precision="float32", dropout=None)
         best, best_name = dataclasses.replace(default, dropout=0.0), "float32 (bfloat16 is not native here)"
