@@ -22,5 +22,5 @@ def keep_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
         # One arena for all threads: those of other threads give back whatever is free, whatever the threshold.
         settings = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, 1 << 30), (_TRIM_THRESHOLD, _NEVER))
-        return all([mallopt(name, value) for name, value in settings])
+        return all(mallopt(name, value) for name, value in settings)
     return False
