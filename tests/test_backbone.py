@@ -209,12 +209,13 @@ def test_recomputed_layers_give_the_same_gradient_p44(
         name = "intermediate" if kind == "mlm" else "mlp"
         counter = Count(getattr(layer, name))
         setattr(layer, name, counter)
-        torch.manual_seed(5)
         value = gradcache.step(
             lambda chunk, encoder=encoder: encoder.forward(chunk, "query"),
             [TEXTS[:2], TEXTS[2:]],
+            [2, len(TEXTS) - 2],
             lambda outputs: torch.cat(outputs).mean(0).square().sum(),
-            device=CPU,
+            parameters=encoder.model.parameters(),
+            seed=(5,),
             cached=cached,
         )
         # Two chunks: forward, again where cached, and once more on the way back where recomputed.

@@ -308,6 +308,7 @@ def test_what_a_recipe_reaches(quality) -> None:
         assert not quality.REACH[name][1](values | worse), name
 
 
+@pytest.mark.slow
 def test_a_recipe_beside_the_other(quality, tiny: Path, tmp_path: Path) -> None:
     with gzip.open(tmp_path / "pairs.tsv.gz", "wt", encoding="utf-8") as file:
         file.write("score\tsentence1\tsentence2\tgenre\n5\tA cat sat.\tA cat sat down.\tx\n")
