@@ -57,18 +57,18 @@ class Sources:
         dropped: Counter[str] = Counter()
         for source, collection in enumerate(self._collections):
             for query, judged in collection.qrels(split).items():
-                positives = [document for document, grade in judged.items() if grade > 0]
-                filled = tuple(
-                    self.key(source, document)
-                    for document in positives
-                    if normalised(collection.corpus.by_id(document))
-                )
-                if not positives:
+                filled = {d: grade for d, grade in judged.items() if normalised(collection.corpus.by_id(d))}
+                positives = tuple(self.key(source, d) for d, grade in filled.items() if grade > 0)
+                negatives = tuple(self.key(source, d) for d, grade in filled.items() if grade <= 0)
+                if not any(grade > 0 for grade in judged.values()):
                     dropped["query without a positive"] += 1
-                elif not normalised(collection.queries.by_id(query)) or not filled:
+                elif not normalised(collection.queries.by_id(query)) or not positives:
                     dropped["pair without text"] += 1
                 else:
-                    rows.append(Row(self.key(source, query), filled, source=self.names[source]))
+                    name = self.names[source]
+                    rows.append(
+                        Row(self.key(source, query), positives, negatives, explicit=negatives, source=name)
+                    )
         return rows, dict(dropped)
 
 

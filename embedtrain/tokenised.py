@@ -1,5 +1,6 @@
 """Texts as rows of token features: each is tokenised once, cut to its role's limit, and put into chunks without texts."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ class Tokenised:
         self._rows: dict[str, NDArray[Any]] = {}
         self._lengths: dict[str, tuple[int, int]] = {}  # tokens read, tokens there are
         self._bytes = 0
+        # Chunks are made by several threads, and a tokenizer is told its limits and padding before each use.
+        self._tokenizing = threading.Lock()
         self._shared: dict[str, Any] | None = None  # features that are not a text's own; None: served by text
 
     def measure(self, ids: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -49,7 +52,7 @@ class Tokenised:
         self._keep(ids, texts)
 
     def _preprocess(self, texts: list[str]) -> dict[str, Any]:
-        with quiet_loading():
+        with self._tokenizing, quiet_loading():
             return self._encoder.features(texts, self._role, self._limit)
 
     def _keep(self, ids: list[str], texts: list[str]) -> None:

@@ -44,6 +44,18 @@ def test_rows_that_ask_the_same_guard_each_others_positives(tmp_path: Path) -> N
     assert dropped == {}
 
 
+def test_documents_judged_not_relevant_are_negatives_by_hand(tmp_path: Path) -> None:
+    write_collection(
+        tmp_path / "c",
+        [{"_id": "d1", "text": "text"}, {"_id": "d2", "text": "other"}, {"_id": "d3", "text": " "}],
+        [{"_id": "q1", "text": "one"}],
+        {"train": [("q1", "d2", 0), ("q1", "d1", 2), ("q1", "d3", 0)]},
+    )
+    (row,), _ = Sources([Collection(tmp_path / "c")]).pairs("train")
+    assert row.positives == ("d1",)
+    assert row.negatives == row.explicit == ("d2",)
+
+
 def test_pairs_without_text_are_counted(tmp_path: Path) -> None:
     write_collection(
         tmp_path / "c",
