@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embedtrain import memory
 from embedtrain.processes import Processes
 from embedtrain.workers import Workers
 
@@ -76,6 +77,17 @@ def step(
     finish()
     processes.add_gradients(parameters)
     return value.detach()
+
+
+def graph_tokens(hidden: int, layers: int, device: torch.device) -> int:
+    """Padded tokens whose graph may be held at once, in a quarter of the machine's memory, half of a GPU's.
+
+    About 18 hidden-size float32 values are kept a token and layer (attention in, out and projections, two norms,
+    a feed-forward of four times the width before and after its activation).
+    """
+    on_gpu = device.type == "cuda"
+    whole = torch.cuda.get_device_properties(device).total_memory // 2 if on_gpu else memory.machine() // 4
+    return max(1_024, int(whole // (18 * 4 * hidden * layers)))
 
 
 def _gpus(parameters: Sequence[nn.Parameter]) -> list[torch.device]:

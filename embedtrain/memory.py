@@ -1,4 +1,4 @@
-"""How much memory search, choice and training may take, and the sizes of blocks that follow from it.
+"""How much memory search and choice may take, and the sizes of blocks that follow from it.
 
 Block sizes never change a result. What is not counted here: the libraries and a model (about 1 GB for a small one), and
 what every document costs once, its id and its place in the orders, about 0.3 kB.
@@ -9,8 +9,6 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-
-import torch
 
 from embedtrain.errors import UsageError
 from embedtrain.search import BLOCK
@@ -84,13 +82,3 @@ def chosen_together(size: int, candidates: int) -> int:
 def searched_together(size: int, k: int, dimension: int) -> int:
     """Queries searched together for k documents: a quarter of the memory."""
     return _within(size // 4 // (_HELD * k + 8 * dimension), 1, SEARCHED)
-
-
-def graph_tokens(hidden: int, layers: int, device: torch.device) -> int:
-    """Padded tokens whose graph may be held at once, in a quarter of the machine's memory, half of a GPU's.
-
-    About 18 hidden-size float32 values are kept a token and layer (attention in, out and projections, two norms,
-    a feed-forward of four times the width before and after its activation).
-    """
-    whole = torch.cuda.get_device_properties(device).total_memory // 2 if device.type == "cuda" else machine() // 4
-    return max(1_024, int(whole // (18 * 4 * hidden * layers)))

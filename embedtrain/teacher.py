@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses, memory
+from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses
 from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
@@ -34,7 +34,7 @@ class _Steps:
         self._collection = collection
         self._seed = options.seed
         settings = reranker.model.config
-        self._graph_tokens = memory.graph_tokens(
+        self._graph_tokens = gradcache.graph_tokens(
             getattr(settings, "hidden_size", None) or 768,
             getattr(settings, "num_hidden_layers", None) or 12,
             reranker.device,

@@ -44,6 +44,13 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & set(done.stdout.split())
 
 
+@pytest.mark.parametrize("stage", ["mine", "evaluate"])
+def test_what_needs_no_model_loads_no_torch(stage: str) -> None:
+    code = f"import sys, embedtrain.{stage}; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_help_is_quick() -> None:
     def seconds() -> float:
         start = time.perf_counter()

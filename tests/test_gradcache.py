@@ -152,6 +152,15 @@ def test_gradients_are_scaled_and_the_loss_is_not(cached: bool) -> None:
     assert torch.equal(found[0][1] * 1024, found[1][1])
 
 
+def test_a_quarter_of_the_memory_holds_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 18 values of 4 bytes, 384 wide, 6 layers: 165,888 bytes a token; a quarter of 4 GiB holds 6,472 of them.
+    monkeypatch.setattr(gradcache.memory, "machine", lambda: 4 << 30)
+    assert gradcache.graph_tokens(384, 6, torch.device("cpu")) == 6_472
+    # However little there is, one chunk has to fit.
+    monkeypatch.setattr(gradcache.memory, "machine", lambda: 1 << 20)
+    assert gradcache.graph_tokens(384, 6, torch.device("cpu")) == 1_024
+
+
 def test_parameters_of_the_loss_get_their_gradient_once() -> None:
     scale = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
     weight = nn.Parameter(torch.ones(2, dtype=torch.float64))
