@@ -4,6 +4,7 @@ Started by `accelerate launch` or `torchrun` there are several, each with a devi
 process builds the same batches and computes the same loss; what differs is which texts it encodes.
 """
 
+import atexit
 import datetime
 import os
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,16 @@ from torch import Tensor, nn
 
 # A process may wait for another that evaluates or writes: hours are no sign that it is gone.
 PATIENCE = datetime.timedelta(days=2)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _a_gpu_each(count: int) -> bool:
+    """Whether this machine's processes can have a GPU each."""
+    return torch.cuda.is_available() and torch.cuda.device_count() >= count
 
 
 class Processes:
@@ -33,11 +44,12 @@ class Processes:
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
-        on_gpu = torch.cuda.is_available()
         settings: dict[str, Any] = {"timeout": PATIENCE}
-        if not on_gpu:
+        if not _a_gpu_each(int(os.environ.get("LOCAL_WORLD_SIZE", count))):
             settings |= {"cpu": True, "backend": "gloo"}
         state = PartialState(**settings)
+        # The group's threads must have ended when the interpreter does, or the process aborts now and then.
+        atexit.register(_leave)
         return cls(state.process_index, state.num_processes, state.device)
 
     @property

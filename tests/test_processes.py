@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from embedtrain import processes
 from embedtrain.processes import Processes
 
 SCRIPT = Path(__file__).parent / "two_processes.py"
@@ -57,6 +58,13 @@ def test_two_processes_equal_one(tmp_path: Path, size: str, how: str, rate: str)
             if name not in ("count", "told"):
                 assert torch.allclose(found[name], expected, atol=1e-6), name
     assert float(alone["0.weight"].abs().max()) > 1e-3
+
+
+def test_a_gpu_each_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert processes._a_gpu_each(1)
+    assert not processes._a_gpu_each(2)
 
 
 def test_one_process_is_alone() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from embedtrain import console
+from embedtrain.errors import UsageError
 
 app = typer.Typer(
     name="embedtrain",
@@ -42,12 +43,20 @@ def _show(claim: Any, *, as_json: bool) -> None:
 
 
 def run_stage(
-    make_claim: Callable[[], Any], work: Callable[[Any, console.Progress], None], as_json: bool, quiet: bool
+    make_claim: Callable[[], Any],
+    work: Callable[[Any, console.Progress], None],
+    as_json: bool,
+    quiet: bool,
+    *,
+    together: bool = False,
 ) -> Any:
     """Claim an output, make it unless it is up to date, print what it is; returns the claim.
 
-    Of several processes of a launch one claims, writes and prints; the others only help.
+    Of several processes of a launch one claims, writes and prints; the others only help, where the stage shares its
+    work (`together`). Raises UsageError for several processes of another stage: each would do the whole of it.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not together:
+        raise UsageError("this command works in one process; only pretrain and finetune are started by a launcher")
     if os.environ.get("RANK", "0") != "0":
         claim = make_claim()
         if not claim.up_to_date:

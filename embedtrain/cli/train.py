@@ -36,7 +36,7 @@ def pretrain(
 
         pretrain(claim, options, collections, model, progress)
 
-    run_stage(claim, work, as_json, quiet)
+    run_stage(claim, work, as_json, quiet, together=True)
 
 
 @app.command(epilog="Example: embedtrain finetune scored.parquet --model pretrained/ --out tuned/")
@@ -65,7 +65,7 @@ def finetune(
 
         finetune(claim, options, mined, claim.inputs[1].path, model, progress)
 
-    run_stage(claim, work, as_json, quiet)
+    run_stage(claim, work, as_json, quiet, together=True)
 
 
 def _models(model: str, options: config.TrainOptions) -> list[Any]:
