@@ -16,12 +16,6 @@ from embedtrain import pooling
 from embedtrain.encoder import UNLIMITED, Encoder, Role
 from embedtrain.errors import EmbedtrainError, UsageError
 
-# Why gradient caching is refused for a static model.
-NO_CACHING = (
-    "a static model looks each token up and averages: a batch of any size keeps little more than its token ids, so "
-    "there is nothing for gradient caching to save; leave it out"
-)
-
 
 def is_static(encoder: Encoder) -> bool:
     """Whether every role is a table of token vectors (StaticEmbedding), with nothing computed in context."""
@@ -67,7 +61,7 @@ def two_towers(encoder: Encoder) -> Encoder:
     )
     made.train(model.training)
     towers = Encoder(made, encoder.source, encoder.precision)
-    towers.created, towers.notes = encoder.created, list(encoder.notes)
+    towers.created, towers.notes, towers.pooled = encoder.created, list(encoder.notes), encoder.pooled
     return towers
 
 
@@ -127,8 +121,10 @@ def freeze(encoder: Encoder, what: str | int) -> Trained:
         ]
         if count:
             layers = _layers(backbone)
-            if count > len(layers):
-                raise UsageError(f"{flag}: model {encoder.source.name} has {len(layers)} layers; give fewer")
+            if count >= len(layers):
+                raise UsageError(
+                    f"{flag}: model {encoder.source.name} has {len(layers)} layers and one at least is trained; give fewer"
+                )
             frozen += list(layers)[:count]
         for module in frozen:
             module.requires_grad_(False)

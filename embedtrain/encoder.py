@@ -79,7 +79,7 @@ class Encoder:
         self.precision = precision  # what the layers compute in; vectors are float32 always
         self.created: tuple[str, ...] = ()  # names of weights the checkpoint did not hold: they start random
         self.notes: list[str] = []  # what loading did to the model, to be said
-        self._pooling = ""  # the pooling it was given in place of its own
+        self.pooled = ""  # the pooling it was given in place of its own
         self.set_prompts(None, None)
 
     @classmethod
@@ -132,7 +132,7 @@ class Encoder:
                 first.to(torch.bfloat16)
                 first.register_forward_hook(_as_float32)
         encoder = cls(model, source, found)
-        encoder.created, encoder.notes, encoder._pooling = created, notes, pooling if pooling and changed else ""
+        encoder.created, encoder.notes, encoder.pooled = created, notes, pooling if pooling and changed else ""
         return encoder
 
     @property
@@ -264,7 +264,7 @@ class Encoder:
             "prompt": self.prompts[role],
             "max_length": self.limit(role),
             "precision": self.precision,
-            **({"pooling": self._pooling} if self._pooling else {}),
+            **({"pooling": self.pooled} if self.pooled else {}),
             **inference.computed_by(self.device),
         }
 
