@@ -61,7 +61,7 @@ class Steps:
         objective: losses.Objective,
         *,
         texts: dict[Role, Callable[[str], str]],
-        limits: dict[Role, int],
+        limits: dict[Role, int | None],
         seed: int,
         graph_tokens: int | None,
         precision: str = "float32",
@@ -118,6 +118,11 @@ class Steps:
             return None if array is None else torch.from_numpy(array).to(device)
 
         own = documents[there(batch.columns)]
+        rows, width = batch.columns.shape
+        allowed = self._allowed(batch, queries, own)
+        # Query j and the positive of row i: what is no negative one way round is none the other way round.
+        pairs = allowed[:, ::width]
+        alone = allowed.view(rows, rows, width).diagonal(dim1=0, dim2=1).T
         taught: dict[str, Tensor] = {}
         if self._teacher_vectors is not None:
             found = self._teacher_vectors("document", batch.documents)
@@ -129,18 +134,21 @@ class Steps:
             queries=queries,
             documents=own,
             present=there(batch.present),
-            negative=there(batch.negative),
-            mask=self._masked(batch, there(batch.mask), queries, own),
+            negative=there(batch.negative) & alone,
+            mask=there(batch.mask) & allowed,
             positives=there(batch.positives),
-            query_mask=there(batch.query_mask),
-            reverse_mask=there(batch.reverse_mask),
+            query_mask=there(batch.query_mask) & pairs & pairs.T,
+            reverse_mask=there(batch.reverse_mask) & pairs.T,
             labels=there(batch.labels),
             teacher=there(batch.teacher),
             **{"teacher_queries": None, "teacher_documents": None, **taught},
         )
 
     @torch.no_grad()
-    def _masked(self, batch: Batch, mask: Tensor, queries: Tensor, documents: Tensor) -> Tensor:
+    def _allowed(self, batch: Batch, queries: Tensor, documents: Tensor) -> Tensor:
+        """Which document of the batch no rule on scores takes for a positive of which query. (B, B*K)"""
+        rows, width = batch.columns.shape
+        mask = torch.ones(rows, rows * width, dtype=torch.bool, device=queries.device)
         if self._masks.margin is not None:
             scores = queries @ documents.reshape(-1, documents.shape[-1]).T
             own = torch.from_numpy(batch.present).to(mask.device)

@@ -15,6 +15,9 @@ from embedtrain.encoder import UNLIMITED, Encoder, Role, quiet_loading
 # Bytes of token rows that are kept; what comes later is tokenised each time it is needed.
 KEPT = 2 << 30
 
+# Chunks are made by several threads. A tokenizer, which roles share, is told its limits and padding before each use.
+_TOKENIZING = threading.Lock()
+
 
 class Tokenised:
     """The texts of one role as token rows.
@@ -31,8 +34,6 @@ class Tokenised:
         self._rows: dict[str, NDArray[Any]] = {}
         self._lengths: dict[str, tuple[int, int]] = {}  # tokens read, tokens there are
         self._bytes = 0
-        # Chunks are made by several threads, and a tokenizer is told its limits and padding before each use.
-        self._tokenizing = threading.Lock()
         self._shared: dict[str, Any] | None = None  # features that are not a text's own; None: served by text
 
     def measure(self, ids: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -52,7 +53,7 @@ class Tokenised:
         self._keep(ids, texts)
 
     def _preprocess(self, texts: list[str]) -> dict[str, Any]:
-        with self._tokenizing, quiet_loading():
+        with _TOKENIZING, quiet_loading():
             return self._encoder.features(texts, self._role, self._limit)
 
     def _keep(self, ids: list[str], texts: list[str]) -> None:

@@ -51,7 +51,9 @@ def steps_of(
     tokens: int = 24,
     **more: object,
 ) -> Steps:
-    settings = losses.Settings(temperature=0.05)
+    objective = more.pop("objective", None) or losses.Objective(
+        {"infonce": 1.0}, losses.Settings(temperature=0.05)
+    )
     batcher = batching.Batcher(
         rows,
         batch_size=batch_size,
@@ -63,7 +65,7 @@ def steps_of(
     return Steps(
         encoder,
         batcher,
-        losses.Objective({"infonce": 1.0}, settings),
+        objective,  # type: ignore[arg-type]
         texts={"query": collection.queries.by_id, "document": collection.corpus.by_id},
         limits={"query": tokens, "document": tokens},
         seed=0,
@@ -183,6 +185,22 @@ def test_a_guide_and_a_margin_take_candidates_away(tiny: Path) -> None:
     assert tied == plain
     strict = Masking(guide=guide, guide_margin=0.5)
     assert steps_of(encoder, collection, rows, masks=strict)(0, 0).numbers["candidates"] == 1
+
+
+def test_what_a_guide_hides_is_hidden_in_every_direction(tiny: Path) -> None:
+    collection, rows = pairs(tiny)
+    rows = [Row(row.query_id, row.positives, row.negatives) for row in rows]
+
+    def guide(role: str, ids: Sequence[str]) -> NDArray[np.float32]:
+        return np.ones((len(ids), 2), dtype=np.float32)
+
+    both = losses.Settings(temperature=0.05, directions=("q2d", "d2q", "q2q", "d2d"), margin=2.0)
+    for masks, least in ((Masking(), 0.1), (Masking(guide=guide, guide_margin=0.5), None)):
+        for name in ("infonce", "triplet"):
+            steps = steps_of(load(), collection, rows, masks=masks, objective=losses.Objective({name: 1.0}, both))
+            value = float(steps(0, 0).loss)
+            # Everything is hidden: each positive stands alone, and nothing is pushed away.
+            assert value > least if least else value == pytest.approx(0.0, abs=1e-6), name
 
 
 def test_prompts_are_put_before_every_text_once_p55(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
