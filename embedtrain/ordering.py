@@ -52,7 +52,8 @@ class Mixing:
         if self.weights is None and self.temperature is None:
             return counts
         if self.weights is None:
-            shares = counts.astype(np.float64) ** (1.0 / (self.temperature or 1.0))
+            # Relative to the largest, so that no power overflows.
+            shares = (counts / counts.max()) ** (1.0 / (self.temperature or 1.0))
         else:
             for name in [*self.weights, *names]:
                 if (name in self.weights) != (name in names):

@@ -53,5 +53,5 @@ class Schedule:
             return None
         return (
             f"the warm-up of {self.rising:,} steps is longer than training ({self.total:,} steps): the highest learning "
-            f"rate reached is {self.peak:.0%} of {self.rate:g}; give a --warmup below {self.total}, or train longer"
+            f"rate reached is {self.peak:.0%} of {self.rate:g}; train longer"
         )
