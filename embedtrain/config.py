@@ -157,6 +157,7 @@ class PretrainOptions(TrainOptions):
     """`pretrain`: weak pairs, in-batch negatives, the largest batch that is affordable (E5, GTE)."""
 
     split: str = "train"
+    negatives: int = 4  # of the documents judged not relevant, drawn anew each epoch
     directions: str = "q2d,d2q"
     homogeneous: str = "source"  # +3.2 nDCG@10 on BEIR's sample in Arctic-Embed's ablation
     sources: str = ""  # weights of several collections, "2,1"; "": as many batches as they have rows

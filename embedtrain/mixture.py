@@ -13,6 +13,14 @@ from embedtrain.processes import Processes
 AUTO = "auto"
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Which mixture is kept, in a sentence, and its dev value where it was measured."""
+
+    why: str
+    dev: float | None = None
+
+
 @dataclass
 class Merge:
     """What `--merge` asks for: nothing, a share of the tuned weights, or the share that is best on the dev split."""
@@ -55,10 +63,10 @@ class Merge:
         guard: Measured | None,
         progress: console.Progress,
         processes: Processes,
-    ) -> str:
-        """Give the model the mixture that is kept; a sentence that says which, empty where none was asked for."""
+    ) -> Kept | None:
+        """Give the model the mixture that is kept; None where none was asked for."""
         if not self._base:
-            return ""
+            return None
         tuned = {name: value.detach().clone() for name, value in encoder.model.state_dict().items()}
         buffers = [name for name, _ in encoder.model.named_buffers()]
 
@@ -68,7 +76,7 @@ class Merge:
 
         if self.share is not None:
             take(self.share)
-            return f"{self.share:g} of the tuned weights, as --merge says"
+            return Kept(f"{self.share:g} of the tuned weights, as --merge says")
         found: merging.Choice | None = None
         if processes.main and dev is not None:
             values, guarded = {}, {}
@@ -81,4 +89,4 @@ class Merge:
         found = processes.same(found)
         assert found is not None
         take(found.share)
-        return found.why
+        return Kept(found.why, found.value)

@@ -110,6 +110,18 @@ def _difficulty(mined: MinedRow) -> dict[str, float] | None:
     return {document: -float(rank) for document, rank in ranked if rank is not None} or None
 
 
+def first(rows: Sequence[Row], limit: int | None) -> list[Row]:
+    """The first rows, `limit` at most: of several sources as many of each, as far as they go, in the order they stand."""
+    if limit is None or len(rows) <= limit:
+        return list(rows)
+    turns: Counter[str] = Counter()
+    places = []
+    for place, row in enumerate(rows):
+        places.append((turns[row.source], place))
+        turns[row.source] += 1
+    return [rows[place] for _, place in sorted(sorted(places)[:limit], key=lambda item: item[1])]
+
+
 def labelled(rows: Iterable[Row]) -> list[Row]:
     """Rows whose label is their first positive: queries that share it are of one class."""
     numbers: dict[str, int] = {}

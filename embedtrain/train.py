@@ -10,13 +10,11 @@ from torch import nn
 
 from embedtrain import (
     allocator,
-    atomic,
     backbone,
     batching,
-    card,
     cautions,
     console,
-    export,
+    dependent,
     gradcache,
     loop,
     losses,
@@ -36,27 +34,19 @@ from embedtrain.config import (
     PretrainOptions,
     TrainOptions,
 )
-from embedtrain.curve import Curve
-from embedtrain.dev import MEASURE, Measured
+from embedtrain.dev import Measured
 from embedtrain.drawing import parse_mix
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import read_mined
 from embedtrain.mixture import Merge
 from embedtrain.models import find_encoder
+from embedtrain.outcome import Outcome
 from embedtrain.processes import Processes
 from embedtrain.rows import Sources
 from embedtrain.schedule import Schedule, planned_steps
 from embedtrain.steps import Masking, Steps
 from embedtrain.trainable import Trainable
-
-# What may be said of the order of an epoch.
-_ORDER = {
-    "repeated": "rows_drawn_again",
-    "waiting": "rows_not_drawn",
-    "clashes": "rows_beside_their_like",
-    "mixed": "batches_of_several_groups",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,15 +77,21 @@ def pretrain(
     sources = Sources(opened)
     found, dropped = sources.pairs(options.split)
     dropped |= beyond_limit(len(found), options.limit)
+    found = rows.first(found, options.limit)
+    for name, path in zip(sources.names, collections, strict=True):
+        if not any(row.source == name for row in found):
+            raise EmbedtrainError(
+                f"{path} gives no pair to train on in split {options.split}; leave it out, or raise --limit where it is given"
+            )
     weights = losses.parse(options.loss or LOSS)
     if wanting := [name for name in weights if name in losses.NEEDS_TEACHER]:
         raise UsageError(f"--loss {wanting[0]} follows a teacher's scores of mined candidates; that is finetune's")
     work = _Work(
         sources,
-        found[: options.limit],
+        found,
         dropped,
         weights,
-        negatives=max((len(row.negatives) for row in found), default=0),
+        negatives=options.negatives,
         mixing=_mixing(options, sources),
         dev_collection=opened[0],
     )
@@ -145,13 +141,16 @@ def finetune(
     comparing = [name for name in weights if name in losses.NEEDS_NEGATIVES]
     if comparing and not options.negatives:
         raise UsageError(f"--negatives 0 leaves {comparing[0]} nothing to compare; give 1 or more")
+    mix = parse_mix(options.mix)
+    if comparing and not mix.mined:
+        raise UsageError(f"--mix {options.mix} leaves {comparing[0]} nothing to compare; name mined too")
     work = _Work(
         Sources([collection]),
         found,
         beyond_limit(len(mined), options.limit),
         weights,
         negatives=options.negatives,
-        mix=parse_mix(options.mix),
+        mix=mix,
         curriculum=options.curriculum,
         teacher_temperature=options.teacher_temperature,
         standardize=options.standardize,
@@ -185,6 +184,7 @@ class _Training:
         self._notes: list[str] = []
         if len(work.rows) < 2:
             raise EmbedtrainError(f"{len(work.rows)} rows to train on; contrastive training needs two at least")
+        dependent.check(options, work.weights, words=Path(model).is_file())
         self._merge = Merge.parse(options.merge, options.dev_split)
         self._trackers = tracking.parse(options.track)
         # What is wrong with a split is said before a model is loaded and trained.
@@ -215,9 +215,12 @@ class _Training:
         if self._options.homogeneous != "topic":
             return None
         source = self._work.sources
-        vectors = self._encoder.encode([source.query(row.query_id) for row in found], "query", self._progress)
+        texts = [source.query(row.query_id) for row in found]
+        # What is done to the model before training is not in the key of stored vectors.
+        vectors = self._encoder.encode(texts, "query", self._progress, stored=False)
         count = self._options.topics or max(2, len(found) // (4 * self._options.batch_size))
-        return topics.topics(vectors[:], count, self._options.seed)
+        # A last bit may differ between processes, and a topic hang on it.
+        return self._processes.same(topics.topics(vectors[:], count, self._options.seed))
 
     def _steps(self, options: TrainOptions, objective: losses.Objective, found: list[Row]) -> Steps:
         work, encoder = self._work, self._encoder
@@ -236,7 +239,7 @@ class _Training:
             mixing=work.mixing,
             homogeneous=options.homogeneous,
             topics=self._topics(found),
-            separate=True,
+            separate="supcon" not in work.weights,  # its positives are the rows that share one
             group_of=groups.get if groups is not None else None,
         )
         teacher = None
@@ -252,7 +255,10 @@ class _Training:
             self._batcher,
             objective,
             texts={"query": work.sources.query, "document": work.sources.document},
-            limits={"query": options.max_query_length, "document": options.max_document_length},
+            limits={
+                "query": None if static_model else options.max_query_length,
+                "document": None if static_model else options.max_document_length,
+            },
             seed=options.seed,
             graph_tokens=None if static_model else gradcache.graph_tokens(*encoder.shape, encoder.device),
             precision=precision.resolve_training(options.precision, encoder.capability),
@@ -277,7 +283,7 @@ class _Training:
                 f"--loss {comparing[0]} compares a positive with negatives of its own row and no row has one; mine some "
                 "with: embedtrain mine"
             )
-        if self._work.negatives and not any(row.negatives for row in found):
+        if self._claim.stage == "finetune" and self._work.negatives and not any(row.negatives for row in found):
             self._notes.append("no row has a mined negative: only the other documents of a batch are compared")
         settings = self._trainable.settings(
             options, teacher_temperature=self._work.teacher_temperature, standardize=self._work.standardize
@@ -313,9 +319,22 @@ class _Training:
             )
         if self._trainable.lora:
             self._trainable.lora.merge()
-        merged = self._merge.apply(self._encoder, self._measured, self._guard, self._progress, self._processes)
+        outcome = Outcome(
+            options,
+            rows=len(found),
+            dropped=self._work.dropped,
+            weights=self._work.weights,
+            precision=steps.precision,
+            curve=curve,
+            learned=objective.state(),
+            first=self._batcher.order(0),
+            measured_on=self._measured.said if self._measured else "",
+            kept=self._merge.apply(self._encoder, self._measured, self._guard, self._progress, self._processes),
+            notes=self._notes,
+        )
         if self._processes.main:
-            self._write(options, curve, objective, merged, steps.precision)
+            texts = [self._work.sources.document(row.positives[0]) for row in found[:16]]
+            outcome.write(self._claim, self._encoder, texts)
         self._processes.wait()
 
     def _dev(self) -> loop.Dev | None:
@@ -325,7 +344,7 @@ class _Training:
         return loop.Dev(
             lambda: measured(self._encoder, self._progress),
             patience=self._options.patience,
-            after=self._merge.evaluations,
+            after=self._merge.evaluations * (1 if self._guard is None else 2),
         )
 
     def _warn(self, options: TrainOptions, found: list[Row], per_epoch: int) -> None:
@@ -347,63 +366,3 @@ class _Training:
         if self._processes.main and self._progress is not console.silent:
             for sentence in said:
                 console.hint(f"  warning: {sentence}")
-
-    def _summary(
-        self, options: TrainOptions, curve: Curve, objective: losses.Objective, layers: str
-    ) -> dict[str, Any]:
-        first = self._batcher.order(0)
-        summary: dict[str, Any] = {
-            "rows": len(self._work.rows),
-            "steps": len(curve.steps),
-            "loss": ",".join(f"{name}:{weight:g}" for name, weight in self._work.weights.items()),
-            "temperature": f"{options.temperature:g} (scale {1 / (options.temperature or 1):g})",
-            "learning_rate": options.learning_rate,
-            "precision": layers,
-            "first_loss": round(curve.first_loss, 6),
-            "last_loss": round(curve.last_loss, 6),
-            "candidates": round(curve.total("candidates") / max(1, len(curve.steps)), 1),
-            "documents_cut": f"{curve.share('documents_cut', 'documents'):.1%} at {options.max_document_length} tokens",
-            "queries_cut": f"{curve.share('queries_cut', 'queries'):.1%} at {options.max_query_length} tokens",
-            "padding": f"{1 - curve.share('tokens', 'padded'):.1%}",
-        }
-        if learned := objective.state():
-            summary["learned"] = {name: round(value, 6) for name, value in learned.items()}
-        alone = round(curve.total("no_negatives"))
-        if alone:
-            summary["rows_without_negatives"] = f"{alone:,} of {round(curve.total('rows')):,} drawn"
-        for name, told in _ORDER.items():
-            if count := getattr(first, name):
-                summary[f"{told}_in_the_first_epoch"] = count
-        if self._measured is not None:
-            summary["dev"] = {"measure": MEASURE, "split": self._options.dev_split, "on": self._measured.said}
-            summary["dev_values"] = {f"step {value.step}": round(value.value, 4) for value in curve.dev}
-            if curve.best is not None:
-                summary["kept_step"] = curve.dev[curve.best].step
-        return summary
-
-    def _write(
-        self, options: TrainOptions, curve: Curve, objective: losses.Objective, merged: str, layers: str
-    ) -> None:
-        claim, encoder = self._claim, self._encoder
-        summary = self._summary(options, curve, objective, layers)
-        if merged:
-            summary["merged"] = merged
-        notes = [*self._notes, *curve.notes()]
-        about = backbone.describe(encoder)
-        with atomic.atomic_folder(claim.out) as folder:
-            encoder.save(folder)
-            if self._options.export:
-                texts = [self._work.sources.document(row.positives[0]) for row in self._work.rows[:16]]
-                summary["exported"] = str(export.to_onnx(folder, encoder, texts))
-            if notes:
-                summary["notes"] = notes
-            curve.write(folder / "metrics.jsonl")
-            results = {}
-            if curve.best is not None:
-                results = {f"{MEASURE} on {self._options.dev_split}": round(curve.dev[curve.best].value, 4)}
-            text = card.model_card(claim, summary, base=card.Base.of(encoder.source), about=about, results=results)
-            (folder / "README.md").write_text(text, encoding="utf-8")
-            summary["model"] = {
-                name: value for name, value in about.items() if "prompt" not in name or value != "''"
-            }
-            claim.write_folder(folder, rows=len(self._work.rows), dropped=self._work.dropped, summary=summary)

@@ -15,11 +15,12 @@ import torch
 from conftest import RunCli, call, write_collection
 
 from embedtrain.artifacts import read_record
+from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.encoder import Encoder
 from embedtrain.mined import MinedRow, read_mined
 from embedtrain.models import MINILM, find_model
-from embedtrain.rows import Sources, guard, of_mined
+from embedtrain.rows import Sources, first, guard, of_mined
 from embedtrain.score import verdicts
 
 torch.set_num_threads(1)
@@ -54,6 +55,16 @@ def test_documents_judged_not_relevant_are_negatives_by_hand(tmp_path: Path) -> 
     (row,), _ = Sources([Collection(tmp_path / "c")]).pairs("train")
     assert row.positives == ("d1",)
     assert row.negatives == row.explicit == ("d2",)
+
+
+def test_a_limit_is_shared_by_sources() -> None:
+    rows = [
+        Row(f"{source}{n}", ("d",), source=source)
+        for source, count in (("a", 5), ("b", 1), ("c", 4))
+        for n in range(count)
+    ]
+    assert [row.query_id for row in first(rows, 6)] == ["a0", "a1", "a2", "b0", "c0", "c1"]
+    assert first(rows, None) == first(rows, 10) == rows
 
 
 def test_pairs_without_text_are_counted(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import RunCli, call, write_collection
+from conftest import SCIFACT, RunCli, call, write_collection
 from safetensors.torch import load_file
 from test_processes import free_port
 
 from embedtrain.encoder import Encoder
+from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, find_model
 
 torch.set_num_threads(1)
@@ -201,6 +202,97 @@ def test_two_towers_and_a_static_model(run_here: RunCli, mined: Path, tiny: Path
     assert told["model"]["dimension"] == "32"
 
 
+def test_a_static_model_reads_texts_whole_and_says_no_cuts(
+    run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path
+) -> None:
+    told = trained(run_here, mined, tiny, tmp_path / "new", "--static", "16", "--learning-rate", "0.05")
+    assert not {"documents_cut", "queries_cut", "padding"} & told.keys()
+    lines = (tmp_path / "new" / "metrics.jsonl").read_text("utf-8").splitlines()
+    assert all(json.loads(line)["documents_cut"] == 0 for line in lines)
+
+
+def test_topics_of_an_altered_model_are_no_vectors_of_the_base(
+    run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMBEDTRAIN_CACHE", str(tmp_path / "cache"))
+    flags = ("--homogeneous", "topic", "--topics", "2", "--pooling", "cls", "--two-towers")
+    trained(run_here, mined, tiny, tmp_path / "out", *flags)
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+
+
+def test_what_the_card_says_was_measured_on_what_is_written(
+    run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path
+) -> None:
+    dev = ("--dev-split", "test", "--dev-documents", "25")
+    for merge, measured in (("0.5", False), ("auto", True)):
+        told = trained(run_here, mined, tiny, tmp_path / merge, *dev, "--merge", merge)
+        card = (tmp_path / merge / "README.md").read_text("utf-8")
+        assert ("nDCG@10 on test: " in card) is measured
+    value = card.split("nDCG@10 on test: ")[1].split()[0]
+    assert float(value) == pytest.approx(float(told["merged"].split("dev value, ")[1][:6]), abs=1e-4)
+
+
+def test_an_export_that_fails_costs_nothing(
+    run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from embedtrain import export
+
+    def fail(*_: object) -> None:
+        raise EmbedtrainError("--export onnx: no such operator")
+
+    monkeypatch.setattr(export, "check_export", lambda _: None)
+    monkeypatch.setattr(export, "to_onnx", fail)
+    told = trained(run_here, mined, tiny, tmp_path / "out", "--export", "onnx")
+    assert told["exported"] == "failed"
+    assert "warning: --export onnx: no such operator" in told["notes"]
+    assert distance(weights(tmp_path / "out"), base()) > 1e-6
+
+
+def test_a_launcher_is_for_training_alone(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
+    done = run_cli("eval", tiny, "--bm25", "--out", "results", WORLD_SIZE="2", RANK="1")
+    assert done.returncode == 2
+    assert "works in one process" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_a_class_may_meet_for_supcon(run_here: RunCli, tmp_path: Path) -> None:
+    write_collection(
+        tmp_path / "c",
+        [{"_id": f"d{n}", "text": f"document number {n}"} for n in range(12)],
+        [{"_id": f"q{n}", "text": f"question {n}?"} for n in range(16)],
+        {"train": [(f"q{n}", f"d{n // 2}", 1) for n in range(16)]},
+    )
+    found = {}
+    for loss in ("infonce", "supcon"):
+        done = run_here("pretrain", "c", "--batch-size", "8", "--loss", loss, "--json", "--quiet", "--out", loss)
+        assert done.returncode == 0, done.stderr
+        found[loss] = json.loads(done.stdout)["candidates"]
+    # Kept apart, eight rows show eight documents; queries of one document that meet show fewer.
+    assert found["infonce"] == 8.0
+    assert found["supcon"] < 8.0
+
+
+def test_judged_negatives_are_drawn_and_a_limit_takes_of_every_source(run_here: RunCli, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_collection(
+            tmp_path / name,
+            [{"_id": f"d{n}", "text": f"{name} {n}"} for n in range(40)],
+            [{"_id": f"q{n}", "text": f"{name} {n}?"} for n in range(6)],
+            {"train": [(f"q{n}", f"d{d}", int(d == n)) for n in range(6) for d in (n, *range(10, 40))]},
+        )
+    flags = ("--batch-size", "4", "--json", "--quiet")
+    done = run_here("pretrain", "a", "b", *flags, "--limit", "4", "--negatives", "3", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["rows"] == 4
+    assert told["dropped"] == {"query beyond --limit": 8}
+    # Two rows of each source in a batch: two positives, three negatives each at most, of 30.
+    assert 2 < told["candidates"] <= 8
+    done = run_here("pretrain", "a", "b", *flags, "--limit", "1", "--out", "one")
+    assert done.returncode == 1
+    assert "b gives no pair to train on" in done.stderr
+
+
 def test_time_ends_training_cleanly(run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path) -> None:
     told = trained(run_here, mined, tiny, tmp_path / "short", "--epochs", "500", "--max-minutes", "0.3")
     assert any("the time of --max-minutes was over" in note for note in told["notes"])
@@ -217,6 +309,15 @@ def test_time_ends_training_cleanly(run_here: RunCli, mined: Path, tiny: Path, t
         (["--loss", "score"], "--embedding-teacher"),
         (["--pooling", "median"], "--pooling median"),
         (["--freeze", "99"], "6 layers"),
+        (["--freeze", "6"], "one at least is trained"),
+        (["--mix", "in-batch", "--loss", "triplet"], "--mix in-batch leaves triplet nothing"),
+        (["--embedding-teacher", MINILM], "acts on --loss cosine or score"),
+        (["--patience", "2"], "acts on --dev-split"),
+        (["--guard", str(SCIFACT)], "acts on --merge auto"),
+        (["--topics", "3"], "acts on --homogeneous topic"),
+        (["--static", "8", "--pooling", "cls"], "acts on a transformer"),
+        (["--epochs", "inf"], "give a finite number"),
+        (["--max-minutes", "inf"], "give a finite number"),
         (["--track", "paper"], "are the choices"),
         (["--export", "pdf"], "onnx is the one there is"),
         (["--mix", "all"], "--mix all"),

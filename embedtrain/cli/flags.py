@@ -54,7 +54,7 @@ _RATE = typer.Option(
 LearningRate = Annotated[float, _RATE]
 LearningRateOrChosen = Annotated[float | None, _RATE]
 Epochs = Annotated[float, typer.Option("--epochs", min=0.001, help="Passes over the rows; fractions are allowed.")]
-Negatives = Annotated[int, typer.Option("--negatives", min=0, help="Mined negatives a query, at most.")]
+Negatives = Annotated[int, typer.Option("--negatives", min=0, help="Negatives of its own a query has, at most.")]
 MaxPairLength = Annotated[int, typer.Option("--max-length", min=8, help="Tokens of query and document together.")]
 MaxPairLengthOrOwn = Annotated[
     int | None,

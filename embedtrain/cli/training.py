@@ -100,6 +100,7 @@ TRAINING: dict[str, Any] = {
 
 PRETRAINING: dict[str, Any] = TRAINING | {
     "split": flags.Split,
+    "negatives": flags.Negatives,
     "sources": _flag(
         str,
         "--sources",
