@@ -105,13 +105,13 @@ class ScoreOptions:
 class TrainOptions:
     """What `pretrain` and `finetune` share; each has its own defaults below."""
 
-    loss: str = ""  # "": each stage's own, see TRAINING_LOSSES
+    loss: str = ""  # "": see LOSS and DISTILLED
     directions: str = "q2d"  # whose softmax: q2d, d2q, q2q, d2d
-    joint: bool = False  # one softmax over all directions (GTE, Li et al. 2023) instead of one each
+    joint: bool = False  # one softmax over all directions instead of one each
     temperature: float | None = None  # None: see temperature_for
     learn_temperature: bool = False
-    hardness: float = 0.0  # weight of hard negatives by their similarity (EmbeddingGemma: 5); 0: all alike
-    margin: float = 0.2  # of triplet, in cosine (FaceNet, Schroff et al. 2015)
+    hardness: float = 0.0  # weight of hard negatives by their similarity (as EmbeddingGemma); 0: all alike
+    margin: float = 0.2  # of triplet, in similarity; not measured here
     matryoshka: str = ""  # "384,192:0.5": dimensions and their weights
     gor: float = 0.0  # weight of the spread-out regulariser (Zhang et al. 2017)
     embedding_teacher: str = ""  # the bigger bi-encoder of cosine and score
@@ -159,7 +159,7 @@ class PretrainOptions(TrainOptions):
     split: str = "train"
     negatives: int = 4  # of the documents judged not relevant, drawn anew each epoch
     directions: str = "q2d,d2q"
-    homogeneous: str = "source"  # +3.2 nDCG@10 on BEIR's sample in Arctic-Embed's ablation
+    homogeneous: str = "source"  # worth 3.2 points to Arctic-Embed
     sources: str = ""  # weights of several collections, "2,1"; "": as many batches as they have rows
     batch_size: int = 128
 
@@ -168,7 +168,7 @@ class PretrainOptions(TrainOptions):
 class FinetuneOptions(TrainOptions):
     """`finetune`: mined negatives, the teacher's scores where there are some."""
 
-    negatives: int = 4  # E5 takes 7, BGE and Qwen3 7, Arctic-Embed 10; more cost time in proportion
+    negatives: int = 4  # 1 to 7 are usual; time grows in proportion
     curriculum: str = "none"  # linear, stepped: mined negatives grow harder by their score
     mix: str = "in-batch,mined"  # what negatives are; "in-batch:1,mined:3": three rows of four have mined ones
     epochs: float = 3.0
@@ -178,26 +178,24 @@ class FinetuneOptions(TrainOptions):
 
 # The loss of each stage where none is named: with a teacher's scores, and without.
 LOSS = "infonce"
-DISTILLED = (
-    "infonce:0.2,kl:1.0"  # bge-m3 and Arctic-Embed 2 keep a share of the contrastive loss beside the teacher's
-)
+DISTILLED = "infonce:0.2,kl:1.0"  # the teacher sees a row's own documents alone, infonce those of the batch too
 
 
 def temperature_for(stage: str, batch_size: int, *, on_gpu: bool) -> float:
     """The temperature of the softmax where none is named."""
     if stage == "finetune":
-        return 0.02  # BGE, Arctic-Embed, Qwen3-Embedding
-    # E5 and GTE train with 0.01 on batches of thousands; SimCSE's 0.05 suits the small batches of a CPU.
+        return 0.02
+    # Lower where many negatives share the softmax; 0.05 (a scale of 20) for the small batches of a CPU.
     return 0.02 if on_gpu or batch_size >= 1_024 else 0.05
 
 
 def learning_rate_for(stage: str, parameters: int, *, raw: bool) -> float:
     """The highest learning rate where none is named, by the number of parameters outside the token embeddings."""
     if stage == "pretrain":
-        return 2e-4 if raw else 5e-5  # E5 and Contriever train raw checkpoints at 1e-4 to 3e-4
+        return 2e-4 if raw else 5e-5  # a raw checkpoint has no similarity to lose yet
     if parameters < 50_000_000:
-        return 3e-5  # E5-small
-    return 2e-5 if parameters < 200_000_000 else 1e-5  # E5-base, E5-large
+        return 3e-5  # small models; base and large ones below
+    return 2e-5 if parameters < 200_000_000 else 1e-5
 
 
 @dataclass(frozen=True)
