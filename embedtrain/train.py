@@ -18,6 +18,7 @@ from embedtrain import (
     gradcache,
     loop,
     losses,
+    memory,
     precision,
     rows,
     topics,
@@ -36,7 +37,7 @@ from embedtrain.config import (
 )
 from embedtrain.dev import Measured
 from embedtrain.drawing import parse_mix
-from embedtrain.encoder import Encoder
+from embedtrain.encoder import Encoder, default_device
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import read_mined
 from embedtrain.mixture import Merge
@@ -192,7 +193,8 @@ class _Training:
         guarding = Collection(Path(options.guard)) if options.guard else None
         self._guard = self._on(guarding, options.guard_split if guarding else "")
         self._processes = Processes.join()
-        allocator.keep_memory()
+        if (self._processes.device or default_device()).type == "cpu":
+            allocator.keep_memory(memory.machine() // 2)
         self._trainable = Trainable.load(model, options, self._processes.device, self._merge.remember)
         self._encoder = self._trainable.encoder
         self._notes += self._trainable.notes
