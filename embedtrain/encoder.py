@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from embedtrain import console, inference, precision
 from embedtrain import pooling as poolings
-from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.errors import EmbedtrainError
 from embedtrain.models import ModelSource, check_encoder, is_raw
 from embedtrain.precision import Precision
 from embedtrain.store import Vectors, VectorStore, text_key
@@ -173,31 +173,14 @@ class Encoder:
         return poolings.chains(self.model)[role][0]
 
     def limit(self, role: Role) -> int:
-        """Tokens of a text of a role the model reads: its own limit, and the role's where it has one."""
+        """Tokens of a text of a role the model reads: its own limit, and the role's where it was saved with one.
+
+        sentence-transformers' encode_query and encode_document apply both; its encode, which knows of no role, the
+        first.
+        """
         module = self.input_module(role)
         limits = (getattr(module, "max_seq_length", None), getattr(module, f"{role}_length", None))
         return min((int(limit) for limit in limits if limit and math.isfinite(limit)), default=UNLIMITED)
-
-    def set_limits(self, query: int | None, document: int | None) -> None:
-        """Give the roles length limits in tokens (None: leave as they are), prompt and special tokens included.
-
-        They are saved with the model: every later stage and sentence-transformers' encode_query and encode_document
-        apply them; its encode, which knows of no role, does not. Raises UsageError where the model reads less, or
-        has no limit to be set.
-        """
-        named: tuple[tuple[Role, int | None], ...] = (("query", query), ("document", document))
-        for role, limit in named:
-            if limit is None:
-                continue
-            module, flag = self.input_module(role), f"--max-{role}-length {limit}"
-            if not hasattr(module, f"{role}_length"):
-                raise UsageError(f"{flag}: model {self.source.name} reads texts whole; leave the flag out")
-            own = module.max_seq_length
-            if limit < 3 or (own and limit > own):
-                raise UsageError(
-                    f"{flag}: model {self.source.name} reads 3 to {own} tokens; give a number of these"
-                )
-            setattr(module, f"{role}_length", limit)
 
     @property
     def shape(self) -> tuple[int, int]:

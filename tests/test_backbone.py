@@ -49,7 +49,8 @@ def train_a_step(encoder: Encoder, rate: float = 0.05) -> None:
 def test_two_towers_start_as_one_and_part_in_training(tmp_path: Path) -> None:
     base = tiny(tmp_path)
     base.set_prompts("query: ", "passage: ")
-    base.set_limits(6, 12)
+    base.input_module("query").query_length = 6
+    base.input_module("document").document_length = 12
     expected = {role: base.forward(TEXTS, role).detach() for role in ("query", "document")}
     towers = two_towers(base)
     assert sum(p.numel() for p in towers.model.parameters()) == 2 * sum(p.numel() for p in base.model.parameters())
@@ -100,7 +101,7 @@ def test_each_role_has_its_limit_in_every_stage_and_in_sentence_transformers(tmp
     encoder = tiny(tmp_path)
     assert (encoder.limit("query"), encoder.limit("document"), encoder.max_length) == (64, 64, 64)
     whole = encoder.identity("query")
-    encoder.set_limits(5, None)
+    encoder.input_module("query").query_length = 5
     assert (encoder.limit("query"), encoder.limit("document"), encoder.max_length) == (5, 64, 64)
     assert encoder.identity("query") != whole
     long, cut = "the cell grows the mouse", "the cell grows"  # 3 words and 2 special tokens
@@ -115,14 +116,6 @@ def test_each_role_has_its_limit_in_every_stage_and_in_sentence_transformers(tmp
     assert not np.allclose(plain.encode_document([long]), plain.encode_document([cut]), atol=1e-3)
     stored = again.encode([long, cut], "query", stored=False)[:]
     assert np.array_equal(stored[0], stored[1])
-
-
-def test_a_limit_beyond_the_models_own_is_refused(tmp_path: Path) -> None:
-    encoder = tiny(tmp_path)
-    with pytest.raises(UsageError, match=r"--max-query-length 65: model raw-mlm reads 3 to 64 tokens"):
-        encoder.set_limits(65, None)
-    with pytest.raises(UsageError, match=r"--max-document-length 2: model raw-mlm reads 3 to 64 tokens"):
-        encoder.set_limits(None, 2)
 
 
 def test_what_decides_how_a_text_becomes_a_vector_is_told(tmp_path: Path) -> None:
@@ -140,7 +133,7 @@ def test_what_decides_how_a_text_becomes_a_vector_is_told(tmp_path: Path) -> Non
         "document prompt": "''",
     }
     towers = two_towers(tiny(tmp_path))
-    towers.set_limits(8, None)
+    towers.input_module("query").query_length = 8
     told = describe(towers)
     assert (told["towers"], told["pooling"], told["normalised"]) == ("two", "mean", "no")
     assert (told["query length limit"], told["document length limit"]) == ("8 tokens", "64 tokens")

@@ -37,7 +37,6 @@ def test_parse_reads_weights_and_refuses_what_it_does_not_know() -> None:
         ({"temperature": 0.0}, "--temperature 0"),
         ({"temperature": float("nan")}, "--temperature nan"),
         ({"teacher_temperature": -1.0}, "--teacher-temperature"),
-        ({"siglip_scale": float("inf")}, "--siglip-scale"),
         ({"hardness": -1.0}, "--hardness"),
         ({"margin": float("nan")}, "--margin"),
         ({"gor": -0.1}, "--gor"),
@@ -236,5 +235,7 @@ def test_what_cannot_be_learned_is_refused() -> None:
         Objective({"siglip": 1.0, "triplet": 1.0}, Settings(0.05), learn_temperature=True)
     with pytest.raises(UsageError, match="start inside"):
         Objective({"infonce": 1.0}, Settings(0.005), learn_temperature=True)
-    with pytest.raises(UsageError, match="--siglip-scale"):
+    with pytest.raises(ValueError, match="siglip_scale 200: it is learned from 1 to 100"):
         Objective({"siglip": 1.0}, Settings(0.05, siglip_scale=200.0))
+    with pytest.raises(ValueError, match="siglip_scale inf: a number above 0"):
+        Settings(0.05, siglip_scale=float("inf"))

@@ -109,8 +109,6 @@ def test_what_needs_layers_is_refused(tmp_path: Path) -> None:
         backbone.freeze(encoder, "embeddings")
     with pytest.raises(UsageError, match=r"--gradient-checkpointing: model glove\.txt has no transformer layers"):
         backbone.gradient_checkpointing(encoder)
-    with pytest.raises(UsageError, match=r"--max-query-length 8: model glove\.txt reads texts whole"):
-        encoder.set_limits(8, None)
     encoder.save(tmp_path / "saved")
     with pytest.raises(UsageError, match=r"--pooling cls: model .* has no pooling that could be changed"):
         Encoder.load(find_model(str(tmp_path / "saved")), CPU, pooling="cls")

@@ -53,7 +53,7 @@ class Objective(nn.Module):
         if "siglip" in weights:
             scale = float(settings.siglip_scale)
             if not 1 / HIGHEST <= scale <= 1 / LOWEST:
-                raise UsageError(f"--siglip-scale {scale:g}: it is learned from 1 to 100; start inside")
+                raise ValueError(f"siglip_scale {scale:g}: it is learned from 1 to 100; start inside")
             self.siglip_log_scale = _parameter(math.log(scale))
             self.siglip_bias = _parameter(float(settings.siglip_bias))
 

@@ -27,7 +27,10 @@ def parse_dimensions(text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Raises UsageError with the flag where a setting makes no sense. A Tensor is a learned scalar."""
+    """Raises UsageError with the flag where a setting makes no sense (ValueError where it has none).
+
+    A Tensor is a learned scalar.
+    """
 
     temperature: float | Tensor  # scores are divided by it: 1 / scale
     teacher_temperature: float = 1.0
@@ -46,10 +49,11 @@ class Settings:
         for flag, value in (
             ("--temperature", self.temperature),
             ("--teacher-temperature", self.teacher_temperature),
-            ("--siglip-scale", self.siglip_scale),
         ):
             if not isinstance(value, Tensor) and not 0 < value < math.inf:
                 raise UsageError(f"{flag} {value}: give a number above 0 (temperature 0.05 is scale 20)")
+        if not isinstance(self.siglip_scale, Tensor) and not 0 < self.siglip_scale < math.inf:
+            raise ValueError(f"siglip_scale {self.siglip_scale}: a number above 0 is needed")
         for flag, number in (("--hardness", self.hardness), ("--margin", self.margin), ("--gor", self.gor)):
             if not 0 <= number < math.inf:
                 raise UsageError(f"{flag} {number}: give 0 (off) or a number above it")
