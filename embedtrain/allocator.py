@@ -8,7 +8,6 @@ where a process asks for them, 512 times fewer to clear and to look up.
 
 import contextlib
 import ctypes
-import resource
 import sys
 from pathlib import Path
 
@@ -40,6 +39,8 @@ def keep_memory(heap: int) -> bool:
 
 def _counts_addresses(overcommit: Path = Path("/proc/sys/vm/overcommit_memory")) -> bool:
     """Whether addresses that nothing is written to are bounded too: by a limit (`ulimit -v`), or a kernel that is strict."""
+    import resource  # Unix alone has it
+
     limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
     if any(limit != resource.RLIM_INFINITY for limit in limits):
         return True

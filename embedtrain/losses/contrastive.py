@@ -152,7 +152,7 @@ def triplet(inputs: Inputs, settings: Settings) -> Tensor:
 def listwise(scores: Tensor, present: Tensor) -> Tensor:
     """Cross-entropy of the positive (column 0) in the softmax over its row. scores, present (B, 1+N) -> (B,)
 
-    The loss of cross-encoders trained on groups (Gao et al. 2021, "Rethink Training of BERT Rerankers", eq. 4).
+    The loss of cross-encoders trained on groups (Gao et al. 2021, "Rethink Training of BERT Rerankers").
     """
     if present.dtype != torch.bool or present.shape != scores.shape:
         raise ValueError(

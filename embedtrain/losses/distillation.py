@@ -33,7 +33,7 @@ def kl(inputs: Inputs, settings: Settings) -> Tensor:
     """Divergence of the student's softmax over the row's own documents from the teacher's. (B,)
 
     sum_j p_j (log p_j - log q_j), p of the teacher, q of the student, over the documents that the teacher has
-    scored (Hinton et al. 2015; Ren et al. 2021, RocketQAv2, eq. 5). Not multiplied by the temperature squared: the
+    scored (Hinton et al. 2015; Ren et al. 2021, RocketQAv2). Not multiplied by the temperature squared: the
     student's temperature is also that of its search, not a softening of both sides.
     """
     student = row_scores(inputs) / settings.temperature
@@ -49,7 +49,7 @@ def kl(inputs: Inputs, settings: Settings) -> Tensor:
 def margin_mse(inputs: Inputs, settings: Settings) -> Tensor:
     """Mean squared difference between the student's and the teacher's margins, positive over the others. (B,)
 
-    Hofstätter et al. 2020, eq. 6; the student's margins are divided by the temperature, which brings cosines to
+    Hofstätter et al. 2020; the student's margins are divided by the temperature, which brings cosines to
     the scale of logits. A row of the positive alone gives 0.
     """
     student = row_scores(inputs) / settings.temperature
@@ -70,7 +70,7 @@ def _vectors(inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def cosine(inputs: Inputs, settings: Settings) -> Tensor:
     """1 - cosine of the student's and the teacher's vector of a text, averaged over the row's texts. (B,)
 
-    The row's query and its present documents (Kim et al. 2023, EmbedDistill, eq. 7, with the cosine; the student
+    The row's query and its present documents (Kim et al. 2023, EmbedDistill, with the cosine; the student
     learns the teacher's space, as LEAF's does). Both must have the same length: a projection that is thrown away
     after training leaves the model in another space than the teacher's, so `score` serves instead.
     """
