@@ -41,7 +41,7 @@ def _counts_addresses(overcommit: Path = Path("/proc/sys/vm/overcommit_memory"))
     """Whether addresses that nothing is written to are bounded too: by a limit (`ulimit -v`), or a kernel that is strict."""
     import resource  # Unix alone has it
 
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     if any(limit != resource.RLIM_INFINITY for limit in limits):
         return True
     with contextlib.suppress(OSError):
@@ -51,11 +51,8 @@ def _counts_addresses(overcommit: Path = Path("/proc/sys/vm/overcommit_memory"))
 
 def _ask_for_large_pages(libc: ctypes.CDLL, heap: int) -> None:
     """Make the heap grow by `heap` bytes at once, so that they can be asked for, and free them without a touch."""
-    if any(
-        resource.getrlimit(kind)[0] != resource.RLIM_INFINITY
-        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-    ):
-        return  # addresses are counted here, and these would be missing elsewhere
+    if _counts_addresses():
+        return  # these would be missing elsewhere
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     libc.free.restype, libc.free.argtypes = None, (ctypes.c_void_p,)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class Padding:
 
         self._kind = Transformer
         self._places = self._tokens = 0
+        self._lock = threading.Lock()  # ours encodes chunks side by side
 
     def __enter__(self) -> "Padding":
         from torch.nn.modules import module
@@ -66,8 +68,10 @@ class Padding:
             features = inputs[0]
             places = int(features["input_ids"].numel())
             mask = features.get("attention_mask")  # absent where texts stand end to end, without padding
-            self._places += places
-            self._tokens += places if mask is None else int(mask.sum())
+            tokens = places if mask is None else int(mask.sum())
+            with self._lock:
+                self._places += places
+                self._tokens += tokens
 
     @property
     def share(self) -> float:
