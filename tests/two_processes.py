@@ -1,4 +1,4 @@
-"""What each of two processes does for tests/test_processes.py: a step on its share of the chunks, written to a file."""
+"""What each of two processes does for tests/test_processes.py: two steps on its share of the chunks, written to a file."""
 
 import sys
 from pathlib import Path
@@ -6,14 +6,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from embedtrain import gradcache
+from embedtrain import backbone, gradcache
 from embedtrain.processes import Processes
 
 
-def main(out: Path, size: int, cached: bool, rate: float) -> None:
+def main(out: Path, size: int, cached: bool, rate: float, recomputed: bool) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(rate), nn.Linear(16, 4)).train()
+    if recomputed:  # as --gradient-checkpointing does with each layer
+        for layer in model:
+            layer.forward = backbone._Recomputed(layer.forward)
     unused = nn.Linear(2, 2)
     texts = torch.randn(7, 6)
     processes = Processes.join()
@@ -24,25 +27,38 @@ def main(out: Path, size: int, cached: bool, rate: float) -> None:
         vectors = nn.functional.normalize(torch.cat(outputs), dim=1)
         return nn.functional.cross_entropy(scale * vectors @ vectors.T, torch.arange(len(vectors)))
 
-    value = gradcache.step(
-        model,
-        parts,
-        [len(part) for part in parts],
-        loss,
-        parameters=[*model.parameters(), *unused.parameters()],
-        seed=(5, 1, 2),
-        cached=cached,
-        processes=processes,
-    )
+    def step(number: int) -> Tensor:
+        return gradcache.step(
+            model,
+            parts,
+            [len(part) for part in parts],
+            loss,
+            parameters=[*model.parameters(), *unused.parameters()],
+            seed=(5, 1, number),
+            cached=cached,
+            processes=processes,
+        )
+
+    first = step(1)
+    sgd = torch.optim.SGD([*model.parameters(), scale], lr=0.5)
+    sgd.step()
+    sgd.zero_grad()
+    value = step(2)
     assert all(p.grad is None for p in unused.parameters())
     found = {name: p.grad for name, p in model.named_parameters()}
     told = processes.same({"from": processes.rank})
     processes.wait()
     torch.save(
-        {"loss": value, "scale": scale.grad, "told": told, "count": processes.count, **found},
+        {"first": first, "loss": value, "scale": scale.grad, "told": told, "count": processes.count, **found},
         out / f"{processes.rank}.pt",
     )
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "cached", float(sys.argv[4]))
+    main(
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        sys.argv[3] == "cached",
+        float(sys.argv[4]),
+        sys.argv[5] == "recomputed",
+    )
