@@ -612,7 +612,7 @@ def test_errors(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------------------
 
 
-def test_command_gives_the_same_bytes_twice_and_knows_when_it_is_done(
+def test_command_gives_the_same_bytes_twice_and_knows_when_it_is_done_p67(
     tiny: Path, tmp_path: Path, run_cli: RunCli
 ) -> None:
     for name, seed in (("one", "1"), ("two", "2")):
