@@ -11,6 +11,10 @@ import ctypes
 import sys
 from pathlib import Path
 
+import torch
+
+from embedtrain import memory
+
 # mallopt's parameters, from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _NEVER = 2**31 - 1
@@ -18,6 +22,12 @@ _FROM_HEAP = 1 << 30  # what is smaller comes from the heap
 _HUGEPAGE = 14  # MADV_HUGEPAGE, from Linux's mman-common.h
 _PAGE = 2 << 20
 _BLOCK = 256 << 20
+
+
+def for_training(device: torch.device) -> None:
+    """Keep memory, in large pages up to half of the machine's, where the training on this device takes it from there."""
+    if device.type == "cpu":
+        keep_memory(memory.machine() // 2)
 
 
 def keep_memory(heap: int) -> bool:

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embedtrain import atomic, batching, card, chunks, console, gradcache, loop, losses
+from embedtrain import allocator, atomic, batching, card, chunks, console, gradcache, loop, losses
 from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import TrainTeacherOptions
+from embedtrain.encoder import default_device
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.inference import token_budget
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
@@ -159,6 +160,7 @@ def train_teacher(
     rows = [
         Row(row.query_id, tuple(row.positive_ids), tuple(_candidates(row))) for row in (usable[i] for i in kept)
     ]
+    allocator.for_training(default_device())
     reranker = Reranker.from_encoder(find_model(model), options.seed, options.max_length)
     reranker.model.eval()  # no dropout: the fused attention of PyTorch needs that
     steps = _Steps(reranker, collection, rows, options)

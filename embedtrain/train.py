@@ -18,7 +18,6 @@ from embedtrain import (
     gradcache,
     loop,
     losses,
-    memory,
     precision,
     rows,
     topics,
@@ -193,8 +192,7 @@ class _Training:
         guarding = Collection(Path(options.guard)) if options.guard else None
         self._guard = self._on(guarding, options.guard_split if guarding else "")
         self._processes = Processes.join()
-        if (self._processes.device or default_device()).type == "cpu":
-            allocator.keep_memory(memory.machine() // 2)
+        allocator.for_training(self._processes.device or default_device())
         self._trainable = Trainable.load(model, options, self._processes.device, self._merge.remember)
         self._encoder = self._trainable.encoder
         self._notes += self._trainable.notes

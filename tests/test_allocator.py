@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from embedtrain import allocator
+from embedtrain import allocator, memory
 
 SIZE = 64 << 20
 SMALL_PAGES = SIZE // 4096
@@ -86,3 +87,12 @@ def test_a_strict_kernel_counts_addresses(tmp_path: Path, says: str, counted: bo
 def test_there_are_other_allocators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator.sys, "platform", "darwin")
     assert not allocator.keep_memory(0)
+
+
+def test_training_keeps_memory_on_a_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(allocator, "keep_memory", asked.append)
+    allocator.for_training(torch.device("cuda"))
+    assert asked == []
+    allocator.for_training(torch.device("cpu"))
+    assert asked == [memory.machine() // 2]
