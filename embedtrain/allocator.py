@@ -69,9 +69,7 @@ def _ask_for_large_pages(libc: ctypes.CDLL, heap: int) -> None:
     blocks: list[int] = []
     while len(blocks) < heap // _BLOCK and (block := libc.malloc(_BLOCK)):
         blocks.append(block)
-        first = -(-block // _PAGE) * _PAGE
-        libc.madvise(
-            first, (block + _BLOCK) // _PAGE * _PAGE - first, _HUGEPAGE
-        )  # a kernel without them: as before
+        start, end = -(-block // _PAGE) * _PAGE, (block + _BLOCK) // _PAGE * _PAGE
+        libc.madvise(start, end - start, _HUGEPAGE)  # a kernel without them refuses: as before
     for block in reversed(blocks):  # each joins the free end of the heap
         libc.free(block)
