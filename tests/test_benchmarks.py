@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -287,12 +288,34 @@ def test_minutes_of_steps(figures, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt):
         log().time("b", "1", work(60, fails=True))
     assert not log().finished("b", "1")
-    log().time("b", "1", work(30))
-    assert (log().minutes(["a", "b"]), log().too_few(["a", "b"])) == (2.5, True)
+    log().time("b", "1", work(30))  # goes on, with the time before the kill
+    assert (log().minutes(["a", "b"]), log().too_few(["a", "b"])) == (3.5, False)
     log().time("b", "2", work(90))  # another key is done from the beginning
     assert (log().minutes(["b"]), log().too_few(["b"])) == (1.5, False)
     log().time("c", "1", work(1, worked=False))  # done before anybody timed it
     assert log().too_few(["c"])
+
+
+def test_a_killed_step_keeps_its_minutes(figures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import minutes
+
+    monkeypatch.setattr(minutes, "BEAT", 0.01)
+    file = tmp_path / "log.json"
+    kept: list[str] = []
+
+    def work() -> bool:
+        while json.loads(file.read_text("utf-8"))["a"]["so_far"] <= before:
+            time.sleep(0.01)
+        kept.append(file.read_text("utf-8"))  # what a kill at this moment leaves
+        return True
+
+    before = 0.0
+    minutes.Log(file).time("a", "1", work)
+    file.write_text(kept[0], encoding="utf-8")
+    before = json.loads(kept[0])["a"]["so_far"]
+    minutes.Log(file).time("a", "1", work)
+    assert minutes.Log(file).minutes(["a"]) * 60 > before > 0
+    assert not minutes.Log(file).too_few(["a"])
 
 
 def test_what_a_recipe_reaches(quality) -> None:
@@ -321,7 +344,8 @@ def test_a_recipe_beside_the_other(quality, tiny: Path, tmp_path: Path) -> None:
         "--source",
         tiny,
         "--json",
-        *ALONE,
+        "--side",
+        "both" if BOTH else "ours",
     ]
     command += ["--epochs", "1", "--max-length", "16", "--limit", "8", "--out", tmp_path / "quality"]
     command += ["--guard", tmp_path / "pairs.tsv.gz"]

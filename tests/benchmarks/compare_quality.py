@@ -1,6 +1,6 @@
 """The quality of a recipe: sentence-transformers' own and ours, from one base on one collection, measured by `eval`.
 
-    python tests/benchmarks/compare_quality.py [--only scifact] [--limit N] [--max-length 256] [--epochs 3] [--json]
+    python tests/benchmarks/compare_quality.py [--only scifact] [--side theirs] [--limit N] [--max-length 256] [--json]
 
 Theirs: mine_hard_negatives (4 negatives, at most 95 % of the positive's score), MultipleNegativesRankingLoss, their trainer,
 learning rate 2e-5, batches of 32. Ours: the commands in `RECIPES`. Both have the same base, collection, training queries,
@@ -8,8 +8,9 @@ length, epochs and precision, and are measured on the whole test split, paired; 
 correlation), which neither trained on: what it lost there is what it forgot. aws-docs has no labels: harvested pairs and
 `pretrain` stand against the base. Minutes are those of all commands, from an empty cache.
 
-What is done is kept in build/quality/NAME and not done again while the settings are the same; remove that folder after a
-change of code. Needs the package `datasets`, and ../shared/data for all but scifact.
+What is done is kept in build/quality/NAME and not done again while the settings are the same, and what was killed goes on;
+remove that folder after a change of code. --side does one side at a time: ours is measured beside the base, theirs is kept
+until both are asked for. Needs the package `datasets`, and ../shared/data for all but scifact.
 """
 
 import argparse
@@ -120,11 +121,18 @@ def theirs(source: Path, out: Path, settings: Settings, log: Log) -> list[str]:
     """Run sentence-transformers' recipe in a process of its own; its name in the log."""
     job = json.dumps({"source": str(source), "out": str(out / "theirs"), **dataclasses.asdict(settings)})
 
+    work_folder = Path(f"{out}/theirs.work")
+    if (work_folder / "job.json").is_file() and (work_folder / "job.json").read_text("utf-8") != job:
+        shutil.rmtree(work_folder)
+
     def work() -> bool:
         print("  sentence-transformers: mine_hard_negatives and its trainer", file=sys.stderr, flush=True)
+        work_folder.mkdir(exist_ok=True)
+        (work_folder / "job.json").write_text(job, encoding="utf-8")
         command = [sys.executable, __file__, "--theirs", job]
         if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
             sys.exit("the recipe of sentence-transformers failed")
+        shutil.rmtree(work_folder)
         return True
 
     if not (log.finished("theirs", job) and (out / "theirs").is_dir()):
@@ -144,20 +152,12 @@ def unpacked(source: Path, out: Path) -> Path:
     return out / "source"
 
 
-def train_theirs(job: dict[str, Any]) -> None:
-    """sentence-transformers' recipe as its manual has it."""
+def mined_theirs(job: dict[str, Any], model: Any) -> Any:
+    """A Dataset of query, document and 4 negatives, by sentence-transformers' miner."""
     from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
-    from sentence_transformers.base.sampler import BatchSamplers
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
     from sentence_transformers.util import mine_hard_negatives
 
     from embedtrain.collection import Collection
-    from embedtrain.models import find_model
 
     collection = Collection(Path(job["source"]))
     judged = list(collection.positives("train").items())[: job["limit"]]
@@ -166,7 +166,6 @@ def train_theirs(job: dict[str, Any]) -> None:
         "query": [collection.queries.by_id(query) for query, _ in found],
         "document": [collection.corpus.by_id(document) for _, document in found],
     }
-    model = SentenceTransformer(str(find_model(BASE).path), local_files_only=True)
     rows = mine_hard_negatives(
         Dataset.from_dict(columns),
         model,
@@ -177,23 +176,53 @@ def train_theirs(job: dict[str, Any]) -> None:
         verbose=False,
     )
     print(f"  theirs: {len(rows):,} rows with 4 negatives of {len(found):,} pairs", flush=True)
+    return rows
+
+
+def train_theirs(job: dict[str, Any]) -> None:
+    """sentence-transformers' recipe as its manual has it; goes on where a kill left it."""
+    from datasets import load_from_disk
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.base.sampler import BatchSamplers
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    from embedtrain.models import find_model
+
+    work = f"{job['out']}.work"
+    kept = Path(work) / "rows"
+    model = SentenceTransformer(str(find_model(BASE).path), local_files_only=True)
+    if not (kept / "dataset_info.json").is_file():  # what save_to_disk writes last
+        mined_theirs(job, model).save_to_disk(kept)
     own = model.max_seq_length
     model.max_seq_length = min(own, job["max_length"])
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=f"{job['out']}.work",
+        output_dir=work,
         num_train_epochs=job["epochs"],
         per_device_train_batch_size=32,
         learning_rate=2e-5,
         warmup_steps=0.1,
         batch_sampler=BatchSamplers.NO_DUPLICATES,  # the manual's advice for this loss
         bf16=job["precision"] == "bfloat16",
-        save_strategy="no",
+        save_strategy="steps",
+        save_steps=5,
+        save_total_limit=2,
         report_to="none",
-        logging_steps=20,
+        logging_steps=5,
         disable_tqdm=True,
     )
-    loss = MultipleNegativesRankingLoss(model)
-    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=rows, loss=loss).train()
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=load_from_disk(kept),
+        loss=MultipleNegativesRankingLoss(model),
+    )
+    # The state is the last file of a checkpoint: one without it was cut short.
+    whole = sorted(Path(work).glob("checkpoint-*/trainer_state.json"), key=lambda file: file.stat().st_mtime)
+    trainer.train(resume_from_checkpoint=str(whole[-1].parent) if whole else None)
     model.max_seq_length = own  # both sides are measured with the model's own limit
     model.save_pretrained(job["out"])
 
@@ -222,14 +251,16 @@ def measured(source: Path, out: Path, models: Sequence[str]) -> list[dict[str, A
     return list(result["systems"].values())
 
 
-def compare(name: str, source: Path, out: Path, settings: Settings, general: Path, *, alone: bool) -> Values:
-    """Run both recipes of a collection (alone: ours), measure the tuned models and the base."""
+def compare(name: str, source: Path, out: Path, settings: Settings, general: Path, side: str) -> Values | None:
+    """Run both recipes of a collection, or one side's; measure the tuned models and the base, but not theirs alone."""
     out.mkdir(parents=True, exist_ok=True)
     log = Log(out / "log.json")
-    # Ours first: the cache that it fills with the base's vectors is empty then, and its minutes are whole.
-    own = ours(name, unpacked(source, out) if name in UNLABELLED else source, out, settings, log)
-    paired = not alone and name not in UNLABELLED
+    paired = side != "ours" and name not in UNLABELLED
     other = theirs(source, out, settings, log) if paired else []
+    if side == "theirs":
+        return None
+    # Before anything is measured: the cache that it fills with the base's vectors is empty then, its minutes are whole.
+    own = ours(name, unpacked(source, out) if name in UNLABELLED else source, out, settings, log)
     tuned = [f"{out}/theirs"] if paired else []
     against_base = measured(source, out, [BASE, *tuned, f"{out}/ours"])
     means = [system[MEASURE]["mean"] for system in against_base]
@@ -289,7 +320,7 @@ def main() -> int:
     parser.add_argument("--guard", type=Path, default=GUARD, help="STS-B pairs [default: the English test]")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "quality", help="[default: build/quality]")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--alone", action="store_true", help="run ours only, beside the base")
+    parser.add_argument("--side", choices=["ours", "theirs", "both"], default="both", help="[default: both]")
     parser.add_argument("--theirs", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.theirs:
@@ -306,11 +337,12 @@ def main() -> int:
         print(f"{arguments.guard} is not there, so what was forgotten is not measured", file=sys.stderr)
     precision = "bfloat16" if native_bfloat16() and supports_precision() else "float32"
     settings = Settings(arguments.epochs, arguments.max_length, arguments.limit, precision)
-    made = [
-        compare(name, source, arguments.out / name, settings, arguments.guard, alone=arguments.alone)
-        for name, source in sources.items()
-        if source.is_dir()
+    there = {name: source for name, source in sources.items() if source.is_dir()}
+    compared = [
+        compare(name, source, arguments.out / name, settings, arguments.guard, arguments.side)
+        for name, source in there.items()
     ]
+    made = [values for values in compared if values is not None]
     about = {**dataclasses.asdict(settings), **machine(*PACKAGES)}
     if arguments.json:
         print(json.dumps({"settings": about, "rows": made}, indent=2))
@@ -318,7 +350,7 @@ def main() -> int:
         for values in made:
             print(sentence(values))
         print(", ".join(f"{name} {value}" for name, value in about.items()))
-    return 0 if made and all(values["met"] is not False for values in made) else 1
+    return 0 if there and all(values["met"] is not False for values in made) else 1
 
 
 if __name__ == "__main__":
