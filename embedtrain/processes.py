@@ -13,16 +13,37 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, str_to_bool
 from torch import Tensor, nn
+
+from embedtrain.errors import UsageError
 
 # A process may wait for another that evaluates or writes: hours are no sign that it is gone.
 PATIENCE = datetime.timedelta(days=2)
+
+# What accelerate sets for a model whose weights are spread over the processes.
+_SHARDING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "a parallelism config",
+}
 
 
 def _leave() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _refuse_sharding() -> None:
+    """Say that a launch's way to spread a model is not followed, rather than train as if it had not been asked for."""
+    for setting, name in _SHARDING.items():
+        if str_to_bool(os.environ.get(setting) or "false"):
+            raise UsageError(
+                f"the launch asks for {name} ({setting}), but every process here holds the whole model; take "
+                "`accelerate launch --multi_gpu` or torchrun, and for less memory --lora, --freeze or "
+                "--gradient-checkpointing"
+            )
 
 
 def _a_gpu_each(count: int) -> bool:
@@ -40,7 +61,11 @@ class Processes:
 
     @classmethod
     def join(cls) -> "Processes":
-        """Meet the other processes of the launch, on GPUs where each can have one, else on CPUs (gloo)."""
+        """Meet the other processes of the launch, on GPUs where each can have one, else on CPUs (gloo).
+
+        Raises UsageError where the launch asks for a model that is spread over the processes: here each has it whole.
+        """
+        _refuse_sharding()
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()

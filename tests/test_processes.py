@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from embedtrain import processes
+from embedtrain.errors import UsageError
 from embedtrain.processes import Processes
 
 SCRIPT = Path(__file__).parent / "two_processes.py"
@@ -74,6 +75,19 @@ def test_a_gpu_each_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert processes._a_gpu_each(1)
     assert not processes._a_gpu_each(2)
+
+
+@pytest.mark.parametrize(("setting", "name"), [("FSDP", "FSDP"), ("DEEPSPEED", "DeepSpeed")])
+def test_a_model_in_shards_is_refused(monkeypatch: pytest.MonkeyPatch, setting: str, name: str) -> None:
+    monkeypatch.setenv(f"ACCELERATE_USE_{setting}", "true")
+    with pytest.raises(UsageError, match=f"asks for {name} .*every process here holds the whole model"):
+        Processes.join()
+
+
+def test_what_accelerate_sets_otherwise_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "false")
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "")
+    assert Processes.join().count == 1
 
 
 def test_one_process_is_alone() -> None:
