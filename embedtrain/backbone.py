@@ -40,6 +40,23 @@ def describe(encoder: Encoder) -> dict[str, str]:
     return lines | {f"{role} prompt": repr(prompt) for role, prompt in encoder.prompts.items()}
 
 
+def rebuilt(encoder: Encoder, modules: list[Any]) -> Encoder:
+    """The encoder with other modules; prompts, similarity, and what was done to it before stay."""
+    model = encoder.model
+    made = SentenceTransformer(
+        modules=modules,
+        device=str(encoder.device),
+        prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
+        default_prompt_name=model.default_prompt_name,
+        similarity_fn_name=model.similarity_fn_name,
+        truncate_dim=model.truncate_dim,
+    )
+    made.train(model.training)
+    other = Encoder(made, encoder.source, encoder.precision)
+    other.created, other.notes, other.pooled = encoder.created, list(encoder.notes), encoder.pooled
+    return other
+
+
 def two_towers(encoder: Encoder) -> Encoder:
     """Queries and documents through weights of their own, both copies of the model's (sentence-transformers' Router).
 
@@ -51,18 +68,7 @@ def two_towers(encoder: Encoder) -> Encoder:
         raise UsageError(f"--two-towers: model {encoder.source.name} has routes already; leave the flag out")
     document: list[Any] = list(model)
     query = copy.deepcopy(document)
-    made = SentenceTransformer(
-        modules=[Router.for_query_document(query, document, default_route="document")],
-        device=str(encoder.device),
-        prompts={name: prompt for name, prompt in model.prompts.items() if prompt is not None},
-        default_prompt_name=model.default_prompt_name,
-        similarity_fn_name=model.similarity_fn_name,
-        truncate_dim=model.truncate_dim,
-    )
-    made.train(model.training)
-    towers = Encoder(made, encoder.source, encoder.precision)
-    towers.created, towers.notes, towers.pooled = encoder.created, list(encoder.notes), encoder.pooled
-    return towers
+    return rebuilt(encoder, [Router.for_query_document(query, document, default_route="document")])
 
 
 def _transformers(encoder: Encoder, flag: str) -> list[Any]:

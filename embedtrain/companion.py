@@ -13,7 +13,7 @@ from embedtrain.rows import Sources
 class Companion:
     """`companion(role, ids)` gives vectors (n, T) float32, of length 1 where its model compares by cosine.
 
-    All texts are encoded at the start, and kept on disk by what made them.
+    All texts are encoded at the start, and kept on disk by what made them unless `stored` is False.
     """
 
     def __init__(
@@ -23,6 +23,8 @@ class Companion:
         queries: Iterable[str],
         documents: Iterable[str],
         progress: console.Progress,
+        *,
+        stored: bool = True,
     ) -> None:
         self._unit = encoder.similarity == "cosine"
         self._places = {}
@@ -32,7 +34,7 @@ class Companion:
             distinct = list(dict.fromkeys(ids))
             text_of = sources.query if role == "query" else sources.document
             self._places[role] = {identifier: place for place, identifier in enumerate(distinct)}
-            self._vectors[role] = encoder.encode([text_of(i) for i in distinct], role, progress)
+            self._vectors[role] = encoder.encode([text_of(i) for i in distinct], role, progress, stored=stored)
 
     def __call__(self, role: Role, ids: Sequence[str]) -> NDArray[np.float32]:
         places = np.array([self._places[role][identifier] for identifier in ids], dtype=np.int64)

@@ -115,6 +115,7 @@ class TrainOptions:
     matryoshka: str = ""  # "384,192:0.5": dimensions and their weights
     gor: float = 0.0  # weight of the spread-out regulariser (Zhang et al. 2017)
     embedding_teacher: str = ""  # the bigger bi-encoder of cosine and score
+    project: bool = False  # a linear layer to the embedding teacher's dimensions, kept in the model (LEAF)
     mask_margin: float | None = None  # documents of other rows this far above the positive are no negatives
     guide: str = ""  # a model: what it ranks above the positive is no negative (GISTEmbed)
     guide_margin: float = 0.0

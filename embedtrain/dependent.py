@@ -12,6 +12,7 @@ def _needs(losses: Collection[str]) -> Mapping[str, tuple[bool, str]]:
     """For losses that are used: options by name, whether they would act, and what they act on."""
     return {
         "embedding_teacher": (bool({"cosine", "score"} & set(losses)), "--loss cosine or score"),
+        "project": ("cosine" in losses, "--loss cosine"),
         "teacher_temperature": (bool({"kl", "margin-mse"} & set(losses)), "--loss kl or margin-mse"),
         "standardize": (bool({"kl", "margin-mse"} & set(losses)), "--loss kl or margin-mse"),
         "margin": ("triplet" in losses, "--loss triplet"),

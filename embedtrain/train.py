@@ -1,6 +1,7 @@
 """`pretrain` and `finetune`: rows into steps of one bi-encoder, the best of its weights, and the model onto disk."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from embedtrain import (
     loop,
     losses,
     precision,
+    projection,
     rows,
     topics,
     tracking,
@@ -185,6 +187,8 @@ class _Training:
         if len(work.rows) < 2:
             raise EmbedtrainError(f"{len(work.rows)} rows to train on; contrastive training needs two at least")
         dependent.check(options, work.weights, words=Path(model).is_file())
+        if any(name in losses.NEEDS_VECTORS for name in work.weights) and not options.embedding_teacher:
+            raise UsageError("the losses cosine and score follow a model's vectors; name it: --embedding-teacher")
         self._merge = Merge.parse(options.merge, options.dev_split)
         self._trackers = tracking.parse(options.track)
         # What is wrong with a split is said before a model is loaded and trained.
@@ -193,7 +197,13 @@ class _Training:
         self._guard = self._on(guarding, options.guard_split if guarding else "")
         self._processes = Processes.join()
         allocator.for_training(self._processes.device or default_device())
-        self._trainable = Trainable.load(model, options, self._processes.device, self._merge.remember)
+        self._trainable = Trainable.load(
+            model,
+            options,
+            self._processes.device,
+            project=self._projected if options.project else None,
+            remember=self._merge.remember,
+        )
         self._encoder = self._trainable.encoder
         self._notes += self._trainable.notes
 
@@ -202,14 +212,28 @@ class _Training:
             return None
         return Measured(collection, split, self._options.dev_documents, self._options.seed)
 
-    def _companion(self, model: str, found: list[Row], *, follows: bool = False) -> Companion | None:
-        if not model:
-            return None
+    @functools.cached_property
+    def _teacher(self) -> Encoder:
+        """The bi-encoder whose vectors are followed."""
+        return Encoder.load(find_encoder(self._options.embedding_teacher), self._processes.device)
+
+    def _companion(self, encoder: Encoder, found: Sequence[Row]) -> Companion:
         documents = (d for row in found for d in (*row.positives, *row.negatives))
-        encoder = Encoder.load(find_encoder(model), self._processes.device)
-        if follows and "cosine" in self._work.weights and encoder.dimension != self._encoder.dimension:
-            raise UsageError(losses.unequal(self._encoder.dimension, encoder.dimension))
         return Companion(encoder, self._work.sources, (row.query_id for row in found), documents, self._progress)
+
+    def _projected(self, encoder: Encoder) -> Encoder:
+        """The model with a layer to the embedding teacher's dimensions."""
+        found, note = projection.towards(
+            encoder,
+            self._teacher,
+            self._work.sources,
+            self._work.rows,
+            self._options.seed,
+            self._progress,
+            self._processes,
+        )
+        self._notes.append(note)
+        return found
 
     def _topics(self, found: list[Row]) -> Any:
         if self._options.homogeneous != "topic":
@@ -242,13 +266,13 @@ class _Training:
             separate="supcon" not in work.weights,  # its positives are the rows that share one
             group_of=groups.get if groups is not None else None,
         )
-        teacher = None
-        if any(name in losses.NEEDS_VECTORS for name in work.weights):
-            if not options.embedding_teacher:
-                raise UsageError(
-                    "the losses cosine and score follow a model's vectors; name it: --embedding-teacher"
-                )
-            teacher = self._companion(options.embedding_teacher, found, follows=True)
+        teacher, guide = None, None
+        if options.embedding_teacher:
+            if "cosine" in work.weights and self._teacher.dimension != encoder.dimension:
+                raise UsageError(losses.unequal(encoder.dimension, self._teacher.dimension))
+            teacher = self._companion(self._teacher, found)
+        if options.guide:
+            guide = self._companion(Encoder.load(find_encoder(options.guide), self._processes.device), found)
         static_model = backbone.is_static(encoder)
         return Steps(
             encoder,
@@ -264,7 +288,7 @@ class _Training:
             precision=precision.resolve_training(options.precision, encoder.capability),
             masks=Masking(
                 margin=options.mask_margin,
-                guide=self._companion(options.guide, found),
+                guide=guide,
                 guide_margin=options.guide_margin,
             ),
             teacher_vectors=teacher,

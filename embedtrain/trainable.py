@@ -25,11 +25,22 @@ class Trainable:
 
     @classmethod
     def load(
-        cls, model: str, options: TrainOptions, device: torch.device | None, remember: Callable[[Encoder], None]
+        cls,
+        model: str,
+        options: TrainOptions,
+        device: torch.device | None,
+        *,
+        project: Callable[[Encoder], Encoder] | None = None,
+        remember: Callable[[Encoder], None],
     ) -> "Trainable":
-        """Load `model` (folder, hub name, or a text file of word vectors); `remember` sees the weights it starts from."""
+        """Load `model` (folder, hub name, or a text file of word vectors).
+
+        `project` puts another space behind it; `remember` sees the weights that training starts from.
+        """
         encoder, raw = _encoder(model, options, device)
         encoder.set_prompts(options.query_prompt, options.document_prompt)
+        if project is not None:
+            encoder = project(encoder)
         if options.two_towers:
             encoder = backbone.two_towers(encoder)
         if options.lora and options.freeze:

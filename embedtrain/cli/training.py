@@ -40,6 +40,9 @@ TRAINING: dict[str, Any] = {
     "embedding_teacher": _flag(
         str, "--embedding-teacher", "The bi-encoder whose vectors the losses cosine and score follow."
     ),
+    "project": _flag(
+        _Switch, "--project", "Add a linear layer to the embedding teacher's dimensions, for the loss cosine."
+    ),
     "mask_margin": _flag(
         float | None,
         "--mask-margin",

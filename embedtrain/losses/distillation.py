@@ -71,8 +71,7 @@ def cosine(inputs: Inputs, settings: Settings) -> Tensor:
     """1 - cosine of the student's and the teacher's vector of a text, averaged over the row's texts. (B,)
 
     The row's query and its present documents (Kim et al. 2023, EmbedDistill, with the cosine; the student
-    learns the teacher's space, as LEAF's does). Both must have the same length: a projection that is thrown away
-    after training leaves the model in another space than the teacher's, so `score` serves instead.
+    learns the teacher's space, as LEAF's does). Both must have the same length; `projection` sees to it.
     """
     queries, documents = wide(inputs.queries), wide(inputs.documents)
     teacher_queries, teacher_documents = _vectors(inputs, queries.dtype)
@@ -87,8 +86,8 @@ def cosine(inputs: Inputs, settings: Settings) -> Tensor:
 def unequal(student: int, teacher: int) -> str:
     """The sentence that refuses `cosine` between vectors of different length."""
     return (
-        f"--loss cosine: the model has {student} dimensions and the teacher {teacher}, which no cosine compares; "
-        "use --loss score, which compares similarities"
+        f"--loss cosine: the model has {student} dimensions and the teacher {teacher}, which no cosine compares; add "
+        "--project, a layer to the teacher's dimensions, or use --loss score, which compares similarities"
     )
 
 
