@@ -75,8 +75,10 @@ class MineOptions(LexicalOptions):
 
 @dataclass(frozen=True)
 class TrainTeacherOptions:
-    """`train-teacher`: an encoder becomes a cross-encoder on mined rows, by a softmax over each row."""
+    """`train-teacher`: an encoder becomes a cross-encoder on mined rows."""
 
+    loss: str = "listwise"  # over the row; binary and margin compare pairs
+    rounds: int = 1  # 2: the first teacher takes suspected positives from its negatives, and a second is trained
     negatives: int = 5  # drawn anew each epoch from the whole window
     batch_size: int = 8
     # From a fresh head on 630 claims of SciFact, 5e-5 had not left chance after 150 rows; 2e-4 had after 100.
@@ -92,13 +94,23 @@ class TrainTeacherOptions:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """`score-teacher`: what the teacher says of every candidate, and what follows from it."""
+    """`score-teacher`: what teachers say of every candidate, and what follows from it."""
 
-    candidates: str = "selected"  # those training uses; all: every candidate, so that others can be chosen later
-    policy: str = "drop"  # drop: what the teacher likes as well as a positive goes; keep: nothing goes
-    drop_margin: float = 0.0  # logits: drop when score > lowest positive's score - margin
+    kinds: tuple[str, ...] = ("cross",)  # cross, bi: one for all teachers, or one each
+    candidates: str = "selected"  # those training uses; all: every one; a number: the first ranks too
+    policy: str = "drop"  # what becomes of a suspected positive: keep, drop, promote, mask
+    drop_margin: float | None = None  # suspected above the row's lowest positive less this; alone by default, at 0
+    drop_ratio: float | None = None  # the same, as a share of the lowest positive's score
+    drop_above: float | None = None  # suspected from this probability on
+    keep_below: float | None = None  # what lies between this probability and drop_above goes
+    calibrate: str = ""  # temperature, platt: probabilities fitted to labels; "": the teacher's own sigmoid
+    sample: str = "rank"  # who stands for a negative afterwards: rank, stratified (by the teacher's scores)
+    negatives: int | None = None  # None: as many as were mined
+    trust: bool = False  # go on with a teacher that is worse than the retriever
+    precision: str = "auto"
     max_length: int | None = None  # None: the teacher's own
     limit: int | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,6 @@ def _as_float32(_module: torch.nn.Module, _inputs: Any, features: dict[str, Any]
     }
 
 
-def _capability(device: torch.device) -> tuple[int, int] | None:
-    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
-
-
 class Encoder:
     """A bi-encoder: texts in, float32 vectors out, the model's own prompts applied exactly once."""
 
@@ -126,7 +122,7 @@ class Encoder:
         model.eval()
         poolings.check_end_token(model, source.name)
         poolings.check_padding(model, source.name)
-        found = precision.resolve(wanted, _capability(model.device))
+        found = precision.resolve(wanted, inference.capability_of(model.device))
         if found == "bfloat16":
             for first in {id(modules[0]): modules[0] for modules in poolings.chains(model).values()}.values():
                 first.to(torch.bfloat16)
@@ -148,7 +144,7 @@ class Encoder:
     @property
     def capability(self) -> tuple[int, int] | None:
         """The compute capability of the GPU the model is on, None on a CPU."""
-        return _capability(self.device)
+        return inference.capability_of(self.device)
 
     @property
     def similarity(self) -> Literal["cosine", "dot"]:

@@ -62,12 +62,17 @@ def widened(features: dict[str, Any], tokenizer: Any, width: int) -> dict[str, A
     return {**features, **wide}
 
 
+def capability_of(device: torch.device) -> tuple[int, int] | None:
+    """The compute capability of a GPU; None for a CPU."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
 def computed_by(device: torch.device) -> dict[str, str]:
     """Libraries and kind of processor, for the identity of what they compute."""
     if device.type == "cpu":
         kind = torch.backends.cpu.get_cpu_capability()
     else:
-        kind = ".".join(map(str, torch.cuda.get_device_capability(device))) if device.type == "cuda" else ""
+        kind = ".".join(map(str, capability_of(device) or ()))
     libraries = {"sentence-transformers": sentence_transformers, "transformers": transformers, "torch": torch}
     versions = {name: str(library.__version__) for name, library in libraries.items()}
     return {"device": f"{device.type} {kind}".strip(), **versions}

@@ -4,7 +4,7 @@ Besides the columns below there are three for each retriever, by its name: NAME_
 candidate (null: it did not score it; it is not in its list), and NAME_positive_scores, one a positive.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +36,8 @@ _TEACHER = [
     ("verdict", pa.list_(pa.string())),
 ]
 _POSITIVE_SCORES = "_positive_scores"
+# Of several teachers each has its own two columns besides those of what they say together.
+_POSITIVE_TEACHER, _CANDIDATE_TEACHER = "positive_teacher_", "candidate_teacher_"
 
 # What stands in candidate_retrievers for a candidate that no retriever found.
 JUDGED_ONLY = "judged"
@@ -46,8 +48,8 @@ NOT_NEGATIVE = frozenset({"drop", "mask", "promote"})
 Kind = Literal["mined", "scored"]
 
 
-def schema(kind: Kind, retrievers: Iterable[str]) -> pa.Schema:
-    """The columns of a mined or scored artifact of these retrievers."""
+def schema(kind: Kind, retrievers: Iterable[str], teachers: int = 0) -> pa.Schema:
+    """The columns of a mined or scored artifact of these retrievers, with columns for each of so many teachers."""
     own = [
         column
         for name in retrievers
@@ -57,7 +59,12 @@ def schema(kind: Kind, retrievers: Iterable[str]) -> pa.Schema:
             (f"{name}{_POSITIVE_SCORES}", pa.list_(pa.float32())),
         )
     ]
-    return pa.schema([*_ROW, *own, *(_TEACHER if kind == "scored" else [])])
+    each = [
+        (f"{start}{number}", pa.list_(pa.float32()))
+        for number in range(1, teachers + 1)
+        for start in (_POSITIVE_TEACHER, _CANDIDATE_TEACHER)
+    ]
+    return pa.schema([*_ROW, *own, *(_TEACHER + each if kind == "scored" else [])])
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,8 @@ class MinedRow:
     """One query: its positives, and every candidate with where it stood and why it is a negative or not.
 
     Candidates stand in the order of the fused ranks (from 1); behind them, with rank None, those that no retriever
-    found: judged not relevant, or drawn at random. The last three are None in a mined artifact; a candidate the
-    teacher was not asked for has no score.
+    found: judged not relevant, or drawn at random. What a teacher says is None in a mined artifact; a candidate it was not
+    asked for has no score. With several of them `teachers` are the raw scores of each, of positives and candidates.
     """
 
     query_id: str
@@ -82,17 +89,19 @@ class MinedRow:
     positive_teacher: list[float] | None = None
     candidate_teacher: list[float | None] | None = None
     verdict: list[str] | None = None
+    teachers: list[tuple[list[float], list[float | None]]] = field(default_factory=list)
+
+    def _selected_without(self, refused: Collection[str]) -> list[int]:
+        """Indices of selected candidates whose verdict is none of these: those judged not relevant first, then by rank,
+        then those drawn at random."""
+        verdicts = self.verdict or ["keep"] * len(self.candidate_ids)
+        order = sorted(range(len(self.candidate_ids)), key=self._place)
+        return [index for index in order if self.selected[index] and verdicts[index] not in refused]
 
     @property
     def negative_indices(self) -> list[int]:
-        """Indices of the candidates that serve as negatives, selected and not taken back: those judged not relevant
-        first, then by rank, then those drawn at random."""
-        verdicts = self.verdict or ["keep"] * len(self.candidate_ids)
-        return [
-            index
-            for index in sorted(range(len(self.candidate_ids)), key=self._place)
-            if self.selected[index] and verdicts[index] not in NOT_NEGATIVE
-        ]
+        """Indices of the candidates that serve as negatives, selected and not taken back, in their order."""
+        return self._selected_without(NOT_NEGATIVE)
 
     def _place(self, index: int) -> tuple[bool, float, int]:
         rank = self.candidate_ranks[index]
@@ -103,6 +112,18 @@ class MinedRow:
         """Ids of the candidates that serve as negatives, as `negative_indices` orders them."""
         return [self.candidate_ids[index] for index in self.negative_indices]
 
+    @property
+    def shown(self) -> list[str]:
+        """Ids of the documents a row brings beside its positives: its negatives, and masked ones, which are none."""
+        return [self.candidate_ids[index] for index in self._selected_without(NOT_NEGATIVE - {"mask"})]
+
+    @property
+    def promoted(self) -> list[str]:
+        """Ids of the candidates that became positives."""
+        return [
+            d for d, verdict in zip(self.candidate_ids, self.verdict or (), strict=False) if verdict == "promote"
+        ]
+
     def column(self, name: str) -> Any:
         """The value of a column of the artifact."""
         for suffix, values in (
@@ -112,13 +133,16 @@ class MinedRow:
         ):
             if (retriever := name.removesuffix(suffix)) != name and retriever in values:
                 return values[retriever]
+        for side, start in enumerate((_POSITIVE_TEACHER, _CANDIDATE_TEACHER)):
+            if (number := name.removeprefix(start)) != name:
+                return self.teachers[int(number) - 1][side]
         return getattr(self, name)
 
 
 def to_table(rows: Iterable[MinedRow], kind: Kind) -> pa.Table:
     """Rows, all of the same retrievers, as the table of a mined or a scored artifact."""
     rows = list(rows)
-    columns = schema(kind, rows[0].scores if rows else ())
+    columns = schema(kind, rows[0].scores if rows else (), len(rows[0].teachers) if rows else 0)
     return pa.table({name: [row.column(name) for row in rows] for name in columns.names}, schema=columns)
 
 
@@ -169,6 +193,16 @@ def _open(path: Path) -> tuple[Kind, list[str], pa.parquet.ParquetFile]:
     return kind, names, file
 
 
+def _columns(kind: Kind, names: list[str], file: pa.parquet.ParquetFile) -> list[str]:
+    """Names of the columns that are read of an artifact."""
+    return schema(kind, names, _teachers(file.schema_arrow)).names
+
+
+def _teachers(columns: pa.Schema) -> int:
+    """How many teachers have columns of their own."""
+    return sum(name.startswith(_POSITIVE_TEACHER) for name in columns.names)
+
+
 def read_mined(path: Path, limit: int | None = None) -> list[MinedRow]:
     """The rows of a mined or scored artifact, or the first `limit` of them, in file order.
 
@@ -178,7 +212,7 @@ def read_mined(path: Path, limit: int | None = None) -> list[MinedRow]:
     kind, names, file = _open(path)
     rows: list[MinedRow] = []
     with file:
-        for batch in file.iter_batches(batch_size=1024, columns=schema(kind, names).names):
+        for batch in file.iter_batches(batch_size=1024, columns=_columns(kind, names, file)):
             for row in from_batch(batch):
                 if len(rows) == limit:
                     return rows
@@ -189,11 +223,15 @@ def read_mined(path: Path, limit: int | None = None) -> list[MinedRow]:
 
 def from_batch(batch: pa.RecordBatch | pa.Table) -> list[MinedRow]:
     """The rows of some or all of an artifact's table."""
-    names = _retriever_names(batch.schema)
+    names, teachers = _retriever_names(batch.schema), _teachers(batch.schema)
     found = []
     for values in batch.to_pylist():
         for key, ending in (("scores", "_scores"), ("ranks", "_ranks"), ("positive_scores", _POSITIVE_SCORES)):
             values[key] = {name: values.pop(name + ending) for name in names}
+        values["teachers"] = [
+            (values.pop(f"{_POSITIVE_TEACHER}{number}"), values.pop(f"{_CANDIDATE_TEACHER}{number}"))
+            for number in range(1, teachers + 1)
+        ]
         found.append(MinedRow(**values))
     return found
 

@@ -1,56 +1,90 @@
 """The only file that knows how a cross-encoder is loaded, made from an encoder, batched and saved."""
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from sentence_transformers import CrossEncoder
 
-from embedtrain import console, inference
+from embedtrain import console, inference, precision
 from embedtrain.encoder import UNLIMITED, default_device, quiet_loading
-from embedtrain.errors import EmbedtrainError
+from embedtrain.errors import EmbedtrainError, first_three
 from embedtrain.models import ModelSource, is_cross_encoder
+from embedtrain.precision import Precision
 from embedtrain.store import VectorStore, text_key
 
 Pair = tuple[str, str]
 
 
-def doubts(held_out_mrr: Mapping[str, float] | None) -> str | None:
-    """What to say of a teacher that ranks held-out positives lower than the retriever it is to correct."""
-    if not held_out_mrr or held_out_mrr["teacher"] >= held_out_mrr["retriever"]:
-        return None
-    return (
-        f"the teacher is worse than the retriever it is to correct (mean reciprocal rank "
-        f"{held_out_mrr['teacher']:.2f} against {held_out_mrr['retriever']:.2f} on held-out queries): train it on "
-        "more, or use its scores with care (--policy keep, --loss infonce)"
-    )
+# A query is cut only where it would leave its document fewer tokens than this (or than a quarter of a small limit).
+LEAST_DOCUMENT = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """How many of some distinct pairs lost the end of their document, and of their query too; tokens of the longest."""
+
+    pairs: int
+    documents: int
+    queries: int
+    longest: int
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.documents:,} documents and {self.queries:,} queries of {self.pairs:,} pairs at {self.limit:,} tokens, "
+            f"longest {self.longest:,}"
+        )
 
 
 class Reranker:
     """A cross-encoder: (query, document) pairs in, raw logits out. Never probabilities: they saturate and tie."""
 
-    def __init__(self, model: CrossEncoder, source: ModelSource, max_length: int | None) -> None:
+    def __init__(
+        self, model: CrossEncoder, source: ModelSource, max_length: int | None, precision: Precision = "float32"
+    ) -> None:
         """`max_length`: tokens of query and document together; None, or more than the model reads: its own limit."""
         self.model = model
         self.source = source
+        self.precision = precision  # what the layers compute in; the head and the scores are float32 always
         own = model.max_seq_length
         own = int(own) if own and math.isfinite(own) else UNLIMITED
         self.max_length = min(max_length or own, own)
 
     @classmethod
     def load(
-        cls, source: ModelSource, max_length: int | None = None, device: torch.device | None = None
+        cls,
+        source: ModelSource,
+        max_length: int | None = None,
+        device: torch.device | None = None,
+        *,
+        wanted: str = "float32",
     ) -> "Reranker":
-        """Load a cross-encoder with one output. An encoder, whose head would be random, is an EmbedtrainError."""
+        """Load a cross-encoder with one output; `wanted` is its precision: auto, float32 or bfloat16.
+
+        An encoder, or a classifier whose checkpoint lacks weights of the head, is an EmbedtrainError: they would be
+        random.
+        """
         if not is_cross_encoder(source.path):
             raise EmbedtrainError(
                 f"{source.name} is no cross-encoder (its classification head would be random); "
                 "make one with: embedtrain train-teacher"
             )
-        return cls(cls._open(source, device), source, max_length)
+        model = cls._open(source, device)
+        if missing := _missing(model, source.path):
+            raise EmbedtrainError(
+                f"{source.name} has no trained head: {first_three(missing)} are not in its checkpoint and would be random; "
+                "train it with: embedtrain train-teacher"
+            )
+        found = precision.resolve(wanted, inference.capability_of(model.device))
+        if found == "bfloat16":
+            _in_bfloat16(model)
+        return cls(model, source, max_length, found)
 
     @classmethod
     def from_encoder(
@@ -93,44 +127,74 @@ class Reranker:
             lengths += [len(ids) for ids in encoded]
         return np.asarray(lengths, dtype=np.int64)
 
+    def cut(self, pairs: Sequence[Pair]) -> Cut:
+        """What is cut of pairs, each counted once."""
+        pairs = list(dict.fromkeys(pairs))
+        lengths = self.token_lengths(pairs)
+        long = [pairs[i] for i in np.flatnonzero(lengths > self.max_length)]
+        queries = sum(shorter != pair for pair, shorter in zip(long, self._fitting(long), strict=True))
+        return Cut(len(pairs), len(long), queries, int(lengths.max(initial=0)), self.max_length)
+
     def forward(self, pairs: Sequence[Pair], *, width: int = 0) -> torch.Tensor:
         """Raw logits (n,) of one chunk of pairs, with gradient where grad mode is on.
 
-        Only the document is cut, so long as the queries leave it a quarter of the limit; else the longer side is.
-        Pairs are padded to the longest of them, or to `width` tokens where that is more.
+        Only the document is cut; the query too where it would leave it next to nothing. Pairs are padded to the longest
+        of them, or to `width` tokens where that is more.
         """
-        features = {
-            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
-            for name, value in inference.widened(self._features(pairs), self.model.tokenizer, width).items()
-        }
-        return self.model(features)["scores"].reshape(len(pairs))
+        return self.forward_features(inference.widened(self.features(pairs), self.model.tokenizer, width))
 
-    def _features(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        """Tokens of pairs, cut: which side of a pair is cut depends on that pair alone."""
-        with quiet_loading():
-            queries = self.model.tokenizer([query for query, _ in pairs], truncation=False)["input_ids"]
-        fits = np.array([len(ids) <= self.max_length * 3 // 4 for ids in queries])
-        sides = [(places, side) for side in (True, False) if len(places := np.flatnonzero(fits == side))]
-        parts = [
-            self.model.preprocess(
-                [list(pairs[i]) for i in places.tolist()],
-                max_length=self.max_length,
-                processing_kwargs={"text": {"truncation": "only_second" if side else "longest_first"}},
-            )
-            for places, side in sides
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        longest = max(part["input_ids"].shape[1] for part in parts)
-        parts = [inference.widened(part, self.model.tokenizer, longest) for part in parts]
-        order = torch.from_numpy(np.argsort(np.concatenate([places for places, _ in sides])))
-        return {
-            name: torch.cat([part[name] for part in parts])[order] if isinstance(value, torch.Tensor) else value
-            for name, value in parts[0].items()
+    def forward_features(self, features: dict[str, Any]) -> torch.Tensor:
+        """Raw logits (n,) of what `features` gave, on the model's device."""
+        there = {
+            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
+            for name, value in features.items()
         }
+        return self.model(there)["scores"].reshape(-1)
+
+    def features(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        """Tokens of pairs, cut: what is cut of a pair depends on that pair alone."""
+        return self.model.preprocess(
+            [list(pair) for pair in self._fitting(pairs)],
+            max_length=self.max_length,
+            processing_kwargs={"text": {"truncation": "only_second"}},
+        )
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        with quiet_loading():
+            return list(self.model.tokenizer(list(texts), truncation=False, add_special_tokens=False)["input_ids"])
+
+    def _fitting(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Pairs whose queries leave their documents room: of a query that is too long the beginning is kept."""
+        if not pairs:
+            return []
+        room = self.max_length - self.model.tokenizer.num_special_tokens_to_add(pair=True)
+        least = min(LEAST_DOCUMENT, self.max_length // 4)
+        found = list(pairs)
+        for place, query in enumerate(self._tokens([query for query, _ in pairs])):
+            if len(query) <= room - least:
+                continue
+            (document,) = self._tokens([pairs[place][1]])
+            keep = room - min(least, len(document))
+            if len(query) > keep:
+                found[place] = (self._beginning(pairs[place][0], keep), pairs[place][1])
+        return found
+
+    def _beginning(self, text: str, tokens: int) -> str:
+        """The text up to the end of a token, counted from 1."""
+        tokenizer = self.model.tokenizer
+        if not tokenizer.is_fast:
+            return str(tokenizer.decode(self._tokens([text])[0][:tokens]))
+        with quiet_loading():
+            places = tokenizer(text, truncation=False, add_special_tokens=False, return_offsets_mapping=True)
+        return text[: places["offset_mapping"][tokens - 1][1]]
 
     def score(
-        self, pairs: Sequence[Pair], progress: console.Progress = console.silent, *, stored: bool = True
+        self,
+        pairs: Sequence[Pair],
+        progress: console.Progress = console.silent,
+        *,
+        stored: bool = True,
+        what: str = "",
     ) -> np.ndarray:
         """Raw logits (n,) float32 of pairs, in their order; each distinct pair is scored once.
 
@@ -141,7 +205,8 @@ class Reranker:
             "kind": "scores",
             "weights and settings": self.source.sha256,
             "max_length": self.max_length,
-            "precision": "float32",
+            "cut": "document first",
+            "precision": self.precision,
             **inference.computed_by(self.device),
         }
         scores = inference.compute(
@@ -154,7 +219,7 @@ class Reranker:
             device=self.device,
             dimension=1,
             store=VectorStore(identity, {"model": self.source.name}) if stored else None,
-            what=f"score pairs with {self.source.name}" if stored else "score held-out pairs",
+            what=what or f"score pairs with {self.source.name}",
             progress=progress,
         )
         return scores[:].reshape(len(pairs))
@@ -164,3 +229,38 @@ class Reranker:
         self.model.max_seq_length = self.max_length
         with quiet_loading():
             self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+
+
+def _missing(model: CrossEncoder, path: Path) -> list[str]:
+    """Names of weights outside the backbone that a checkpoint folder does not hold."""
+    inner: Any = model.model
+    backbone = f"{inner.base_model_prefix}."
+    head = sorted(name for name, _ in inner.named_parameters() if not name.startswith(backbone))
+    held: set[str] = set()
+    for file in path.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            held.update(tensors.keys())
+    if set(head) <= held:
+        return []
+    # Other names, other files: the library that reads them knows what it did not find.
+    with quiet_loading():
+        _, report = type(inner).from_pretrained(
+            path, num_labels=1, output_loading_info=True, local_files_only=True
+        )
+    return sorted(name for name in report["missing_keys"] if not name.startswith(backbone))
+
+
+def _in_bfloat16(model: CrossEncoder) -> None:
+    """Let the backbone compute in bfloat16 and the head in float32, so that near scores do not become one."""
+    inner: Any = model.model
+    inner.base_model.to(torch.bfloat16)
+
+    def widened(_module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+            for value in inputs
+        )
+
+    for child in inner.children():
+        if child is not inner.base_model:
+            child.register_forward_pre_hook(widened)

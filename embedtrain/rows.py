@@ -75,15 +75,16 @@ class Sources:
 def of_mined(mined: MinedRow) -> Row:
     """A training row of a mined or scored one.
 
-    What the miner or the teacher took for a positive is no negative of the query in any batch; what was judged not
-    relevant is picked by hand, and no score speaks against it.
+    What the miner or the teacher took for a positive is no negative of the query in any batch; what was promoted is one
+    of its positives, and what is masked stays among its documents. What was judged not relevant is picked by hand, and no
+    score speaks against it.
     """
     verdicts = mined.verdict or ["keep"] * len(mined.candidate_ids)
     judged = list(zip(mined.candidate_ids, mined.reason, verdicts, strict=True))
     not_negatives = tuple(
         document for document, why, verdict in judged if why in LIKE_A_POSITIVE or verdict in NOT_NEGATIVE
     )
-    negatives = tuple(mined.negatives)
+    negatives = tuple(mined.shown)
     by_hand = {document for document, why, _ in judged if why == JUDGED}
     teacher = None
     if mined.positive_teacher is not None and mined.candidate_teacher is not None:
@@ -95,7 +96,7 @@ def of_mined(mined: MinedRow) -> Row:
         teacher = {document: score for document, score in scores if score is not None}
     return Row(
         mined.query_id,
-        tuple(mined.positive_ids),
+        (*mined.positive_ids, *mined.promoted),
         negatives,
         not_negatives,
         teacher,

@@ -1,42 +1,72 @@
-"""`score-teacher`: a cross-encoder scores every positive and candidate, and verdicts follow from the scores."""
+"""`score-teacher`: teachers score every positive and candidate, and verdicts follow from the scores."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from embedtrain import console
+from embedtrain import atomic, belief, calibration, console, denoise, findings, review, teachers
 from embedtrain.artifacts import Claim, beyond_limit, read_record
+from embedtrain.calibration import Calibration
 from embedtrain.collection import Collection
 from embedtrain.config import ScoreOptions
-from embedtrain.errors import EmbedtrainError
+from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import MinedRow, read_mined, to_table
 from embedtrain.models import find_model
-from embedtrain.reranker import Pair, Reranker, doubts
+from embedtrain.negatives import JUDGED
+from embedtrain.reranker import Pair
 
-KEEP, DROP = "keep", "drop"
+# What the scores of an artifact are: raw logits, similarities of a bi-encoder, or means of standardised ones.
+LOGIT, SIMILARITY, STANDARDISED = "logit", "similarity", "standardised"
+
+# Labelled pairs of each kind without which nothing is fitted.
+LEAST_LABELS = 10
 
 
-def verdicts(
-    positive: list[float], candidates: list[float | None], selected: list[bool], margin: float
-) -> list[str]:
-    """The verdict of each candidate: "drop" for a selected one the teacher scores like a positive.
+def check(options: ScoreOptions, teachers_named: int) -> denoise.Rules:
+    """The rules of the options; UsageError for what no policy, way or number of teachers goes with."""
+    for flag, value, choices in (
+        ("--policy", options.policy, denoise.POLICIES),
+        ("--sample", options.sample, denoise.WAYS),
+        ("--calibrate", options.calibrate, ("", *calibration.WAYS)),
+    ):
+        if value not in choices:
+            raise UsageError(f"{flag} {value}: {', '.join(filter(None, choices))} are the choices")
+    if not (options.candidates in ("selected", "all") or _is_count(options.candidates)):
+        raise UsageError(f"--candidates {options.candidates}: give selected, all, or a number of ranks")
+    if len(options.kinds) > 1 and len(options.kinds) != teachers_named:
+        raise UsageError(
+            f"--teacher-kind is given {len(options.kinds)} times for {teachers_named} teachers; once, or for each"
+        )
+    relative = options.drop_margin is not None or options.drop_ratio is not None
+    margin = options.drop_margin if relative or options.drop_above is not None else 0.0
+    return denoise.Rules(margin, options.drop_ratio, options.drop_above, options.keep_below)
 
-    That is a score above the lowest positive's less `margin` (logits): RocketQA's denoising (Qu et al. 2021,
-    section 3.2) with the positive of the row as yardstick. All others are "keep".
-    """
-    limit = min(positive) - margin
-    return [
-        DROP if used and score is not None and score > limit else KEEP
-        for score, used in zip(candidates, selected, strict=True)
-    ]
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and int(text) > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scores:
+    """Scored rows, what their scores are, and what is to be said of the teachers that made them."""
+
+    rows: list[MinedRow]
+    scale: str
+    said: dict[str, Any]
 
 
 def _wanted(row: MinedRow, candidates: str) -> list[int]:
-    """Indices of the candidates that are scored: all, or those that were selected as negatives."""
-    return [index for index, used in enumerate(row.selected) if used or candidates == "all"]
+    """Indices of the candidates that are scored: all, or those selected as negatives and the first ranks."""
+    first = int(candidates) if _is_count(candidates) else 0
+    return [
+        index
+        for index, (used, rank) in enumerate(zip(row.selected, row.candidate_ranks, strict=True))
+        if used or candidates == "all" or (rank is not None and rank <= first)
+    ]
 
 
 def _pairs(row: MinedRow, wanted: list[int], collection: Collection) -> list[Pair]:
@@ -45,28 +75,118 @@ def _pairs(row: MinedRow, wanted: list[int], collection: Collection) -> list[Pai
     return [(query, collection.corpus.by_id(document)) for document in documents]
 
 
-def _agreement(rows: list[MinedRow]) -> dict[str, float]:
-    """How the teacher tells positives from selected negatives: AUC over pairs of a row, share placed first."""
-    wins = total = first = 0.0
-    judged = 0
-    for row in rows:
-        if row.positive_teacher is None or row.candidate_teacher is None or not any(row.selected):
-            continue
-        kept = [score for score, used in zip(row.candidate_teacher, row.selected, strict=True) if used]
-        scores = np.asarray(kept, dtype=np.float32)
-        judged += 1
-        for positive in row.positive_teacher:
-            wins += float((scores < positive).sum()) + 0.5 * float((scores == positive).sum())
-            total += len(scores)
-        first += max(row.positive_teacher) > scores.max()
-    if not judged:
-        return {}
-    return {"auc": round(wins / total, 4), "positive_first": round(first / judged, 4)}
+def _score(
+    rows: list[MinedRow],
+    collection: Collection,
+    names: Sequence[str],
+    options: ScoreOptions,
+    progress: console.Progress,
+) -> _Scores:
+    """Let every teacher score the rows' positives and wanted candidates."""
+    wanted = [_wanted(row, options.candidates) for row in rows]
+    groups = [_pairs(row, indices, collection) for row, indices in zip(rows, wanted, strict=True)]
+    flat = [pair for group in groups for pair in group]
+    kinds = options.kinds * len(names) if len(options.kinds) == 1 else options.kinds
+    found: list[NDArray[np.float32]] = []
+    said: dict[str, Any] = {"pairs": len(dict.fromkeys(flat))}
+    logits = True
+    for number, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
+        teacher = teachers.load(
+            name, kind, options.max_length if kind == teachers.CROSS else None, options.precision
+        )
+        scores = teacher.score(flat, progress)
+        if not np.isfinite(scores).all():
+            raise EmbedtrainError(f"teacher {name} gives scores that are not finite; train it again")
+        found.append(scores)
+        logits &= teacher.logits
+        said["pairs_cut" if len(names) == 1 else f"pairs_cut_by_teacher_{number}"] = str(teacher.cut(flat))
+    bounds = np.cumsum([len(group) for group in groups])[:-1]
+
+    def split(scores: NDArray[np.float32]) -> list[tuple[list[float], list[float | None]]]:
+        return [
+            _placed(row, indices, part)
+            for row, indices, part in zip(rows, wanted, np.split(scores, bounds), strict=True)
+        ]
+
+    each = [split(scores) for scores in found] if len(names) > 1 else []
+    together = found[0]
+    if len(names) > 1:
+        parts = [teachers.standardised(scores, flat, name) for scores, name in zip(found, names, strict=True)]
+        together = np.stack(parts).mean(axis=0, dtype=np.float64).astype(np.float32)
+    scored = [
+        dataclasses.replace(
+            row, positive_teacher=positive, candidate_teacher=candidates, teachers=[one[place] for one in each]
+        )
+        for place, (row, (positive, candidates)) in enumerate(zip(rows, split(together), strict=True))
+    ]
+    return _Scores(scored, STANDARDISED if len(names) > 1 else LOGIT if logits else SIMILARITY, said)
 
 
-def _trained_on(teacher: Mapping[str, Any], claim: Claim, mined_path: Path) -> bool:
+def _placed(
+    row: MinedRow, indices: list[int], values: NDArray[np.float32]
+) -> tuple[list[float], list[float | None]]:
+    """Scores of a row's positives and of its candidates, None where one was not asked for."""
+    count = len(row.positive_ids)
+    candidates: list[float | None] = [None] * len(row.candidate_ids)
+    for index, value in zip(indices, values[count:].tolist(), strict=True):
+        candidates[index] = value
+    return values[:count].tolist(), candidates
+
+
+def _known(rows: list[MinedRow], record: Mapping[str, Any], path: Path) -> _Scores:
+    """The scores an artifact has already."""
+    summary = record["summary"]
+    if record["kind"] != "scored" or "scale" not in summary:
+        raise UsageError(f"{path} has no scores yet; name who gives them: --teacher")
+    kept = {key: value for key, value in summary.items() if key == "pairs" or key.startswith("pairs_cut")}
+    return _Scores(rows, summary["scale"], kept)
+
+
+def _calibrated(scores: _Scores, way: str, labels: review.Labels, seed: int) -> tuple[Calibration, dict[str, Any]]:
+    """A calibration fitted to half of the queries, and what the other half says of it.
+
+    Right are known positives and what a label says; not right is what was judged not relevant, by qrels or a label.
+    """
+    half = np.random.default_rng([seed, len(scores.rows)]).permutation(len(scores.rows)) % 2 == 0
+    parts: dict[bool, list[tuple[float, bool]]] = {True: [], False: []}
+    for fits, row in zip(half.tolist(), scores.rows, strict=True):
+        parts[fits] += _judged(row, labels.get(row.query_id, {}))
+    values, right = ({fits: np.array([pair[n] for pair in part]) for fits, part in parts.items()} for n in (0, 1))
+    fewest = min(
+        int((right[fits] == kind).sum()) if len(right[fits]) else 0 for fits in parts for kind in (True, False)
+    )
+    if fewest < LEAST_LABELS:
+        raise EmbedtrainError(
+            f"--calibrate fits to one half of the queries and is measured on the other: each needs {LEAST_LABELS} positives and "
+            f"{LEAST_LABELS} documents judged not relevant with a score, and one has {fewest}; judge some with --review and "
+            "--labels, score more with --candidates all, or leave the flag out"
+        )
+    found = calibration.fit(values[True], right[True].astype(bool), way)
+    held, answers = values[False], right[False].astype(bool)
+    return found, {
+        "way": way,
+        "slope": found.slope,
+        "intercept": found.intercept,
+        "labels": len(right[True]),
+        "held_out": len(answers),
+        "error_before": round(calibration.error(Calibration()(held), answers), 4),
+        "error_after": round(calibration.error(found(held), answers), 4),
+        "curve": calibration.curve(found(held), answers),
+    }
+
+
+def _judged(row: MinedRow, labels: Mapping[str, bool]) -> list[tuple[float, bool]]:
+    """Scores of a row's documents that somebody judged, and whether they are right."""
+    found = [(score, True) for score in row.positive_teacher or ()]
+    for document, score, why in zip(row.candidate_ids, row.candidate_teacher or (), row.reason, strict=True):
+        label = labels.get(document, False if why == JUDGED else None)
+        if score is not None and label is not None:
+            found.append((score, label))
+    return found
+
+
+def _trained_on(teacher: Mapping[str, Any], collection: str, mined_path: Path) -> bool:
     """Whether a teacher has seen the split of the same collection that these rows were mined for."""
-    collection = claim.inputs[1].sha256
     made_from = {item["role"]: item["sha256"] for item in teacher.get("inputs", [])}
     rows = made_from.get("mined") or made_from.get("scored") or ""
     seen = _split(teacher.get("ancestry", {}), rows)
@@ -84,69 +204,108 @@ def _split(ancestry: Mapping[str, Any], sha256: str) -> str | None:
     return next((split for parent in parents if (split := _split(ancestry, parent))), None)
 
 
+def _believed(
+    scores: _Scores, records: Sequence[Mapping[str, Any]], *, flattered: bool, trust: bool, seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """What speaks for and against the teachers; EmbedtrainError where it is certain that they are not to be believed."""
+    found = belief.measure(scores.rows, logits=scores.scale == LOGIT, seed=seed)
+    summary = found.summary() if found else {}
+    notes = []
+    if flattered:
+        notes.append("a teacher was trained on queries of this split: its agreement with their labels flatters it")
+    doubts = [belief.doubt(summary, "on these rows")]
+    doubts += [
+        belief.doubt(record.get("summary", {}).get("held_out"), "on its held-out queries") for record in records
+    ]
+    for sentence, certain in filter(None, doubts):
+        if certain and not trust:
+            raise EmbedtrainError(
+                f"{sentence}: train it on more, leave it out, or go on with --trust (--policy keep drops nothing); the scores "
+                "are kept, so that costs no scoring"
+            )
+        notes.append(f"{sentence}: use its scores with care (--policy keep, --loss infonce)")
+    return summary, notes
+
+
 def score(
     claim: Claim,
     options: ScoreOptions,
     mined_path: Path,
     collection_path: Path,
-    teacher: str,
+    names: Sequence[str],
+    labels_path: Path | None,
     progress: console.Progress,
 ) -> None:
-    """Score the rows of a mined artifact and write the scored one: same rows, teacher's raw logits, verdicts.
+    """Write a scored artifact: the rows of a mined or scored one, teachers' raw scores, verdicts, and who is a negative.
 
-    A candidate that was not asked for (`options.candidates`) has no score and keeps its place.
+    `names` are the teachers; without any the scores of a scored artifact are judged anew. A candidate that was not
+    asked for (`options.candidates`) has no score and keeps its place.
     """
+    rules = check(options, len(names))
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
     rows = mined[: options.limit]
     if not rows:
         raise EmbedtrainError(f"{mined_path} has no rows; mine a split that has queries")
-    source = find_model(teacher)
-    reranker = Reranker.load(source, options.max_length)
-    wanted = [_wanted(row, options.candidates) for row in rows]
-    pairs = [_pairs(row, indices, collection) for row, indices in zip(rows, wanted, strict=True)]
-    flat = [pair for group in pairs for pair in group]
-    scores = reranker.score(flat, progress)
-    if not np.isfinite(scores).all():
-        raise EmbedtrainError(f"teacher {teacher} gives scores that are not finite; train it again")
-    scored: list[MinedRow] = []
-    parts = np.split(scores, np.cumsum([len(group) for group in pairs])[:-1])
-    for row, indices, values in zip(rows, wanted, parts, strict=True):
-        positive = values[: len(row.positive_ids)].tolist()
-        candidates: list[float | None] = [None] * len(row.candidate_ids)
-        for index, value in zip(indices, values[len(row.positive_ids) :].tolist(), strict=True):
-            candidates[index] = value
-        judged = [KEEP] * len(candidates)
-        if options.policy == "drop":
-            judged = verdicts(positive, candidates, row.selected, options.drop_margin)
-        scored.append(
-            dataclasses.replace(row, positive_teacher=positive, candidate_teacher=candidates, verdict=judged)
-        )
-    selected = sum(sum(row.selected) for row in scored)
-    taken = sum((row.verdict or []).count(DROP) for row in scored)
-    lengths = reranker.token_lengths(list(dict.fromkeys(flat)))
-    summary: dict[str, Any] = {
-        "queries": len(scored),
-        "pairs": len(lengths),
-        "negatives_before": selected,
-        "negatives_dropped": taken,
-        "share_dropped": f"{taken / max(1, selected):.1%}",
-        "rows_left_without_negatives": sum(not row.negatives for row in scored),
-        "pairs_cut": f"{float((lengths > reranker.max_length).mean()):.1%} at {reranker.max_length} tokens",
-    }
-    agreement = _agreement(scored)
-    if agreement:
-        summary["teacher"] = agreement
-    notes = []
-    if agreement and agreement["auc"] < 0.5:
-        notes.append("the teacher ranks negatives above positives more often than not: do not trust its drops")
-    record = read_record(source.path) or {}
-    if _trained_on(record, claim, mined_path):
-        notes.append(
-            "the teacher was trained on queries of this split: its agreement with their labels flatters it"
-        )
-    if doubt := doubts(record.get("summary", {}).get("held_out_mrr")):
-        notes.append(doubt)
+    labels, dropped = review.read(labels_path) if labels_path else ({}, {})
+    record = read_record(mined_path) or {}
+    scores = _score(rows, collection, names, options, progress) if names else _known(rows, record, mined_path)
+    records = [read_record(find_model(name).path) or {} for name in names]
+    flattered = any(_trained_on(one, claim.inputs[1].sha256, mined_path) for one in records)
+    summary: dict[str, Any] = {"queries": len(rows), "scale": scores.scale, **scores.said}
+    trusted, notes = _believed(scores, records, flattered=flattered, trust=options.trust, seed=options.seed)
+    if not names:
+        notes = list(dict.fromkeys([*record["summary"].get("notes", []), *notes]))
+        summary["calibration"] = record["summary"].get("calibration")
+    if trusted:
+        summary["teacher"] = trusted
+    chances: Calibration | None = None
+    if options.calibrate:
+        chances, summary["calibration"] = _calibrated(scores, options.calibrate, labels, options.seed)
+    elif rules.absolute:
+        chances, said = _own_probabilities(scores.scale, summary.get("calibration"))
+        notes += said
+    judged = [_verdict(row, rules, options, chances, labels.get(row.query_id, {})) for row in scores.rows]
+    summary |= findings.counts(judged)
+    summary["false_negatives"] = findings.false_negatives(judged, rules, chances, labels, options.seed)
+    summary["table"] = findings.table(judged)
+    if options.sample == denoise.STRATIFIED and options.candidates == "selected" and names:
+        notes.append("only selected candidates were scored, so --sample stratified had no others to choose from")
+    if unknown := findings.strangers(judged, labels):
+        notes.append(f"{unknown:,} labels are of pairs that are not among these candidates")
     if notes:
         summary["notes"] = notes
-    claim.write_table(to_table(scored, "scored"), dropped=beyond_limit(len(mined), options.limit), summary=summary)
+    left_out = beyond_limit(len(mined), options.limit) | dropped
+    claim.write_table(to_table(judged, "scored"), dropped=left_out, summary=summary)
+
+
+def _own_probabilities(scale: str, known: Mapping[str, Any] | None) -> tuple[Calibration, list[str]]:
+    """The probabilities of an earlier calibration, or else the teacher's own."""
+    if known:
+        return Calibration(known["slope"], known["intercept"]), []
+    if scale != LOGIT:
+        raise UsageError(f"--drop-above compares probabilities, and a {scale} is none; add --calibrate platt")
+    return Calibration(), [
+        "probabilities are the teacher's own sigmoid, fitted to no labels (--calibrate platt does)"
+    ]
+
+
+def _verdict(
+    row: MinedRow,
+    rules: denoise.Rules,
+    options: ScoreOptions,
+    chances: Calibration | None,
+    labels: Mapping[str, bool],
+) -> MinedRow:
+    """The row with its verdicts, and with those who stand for its negatives."""
+    probabilities = denoise.probabilities(row, chances)
+    verdicts = denoise.verdicts(row, rules, options.policy, probabilities=probabilities, labels=labels)
+    selected = denoise.chosen(row, verdicts, options.negatives, options.sample, options.seed)
+    return dataclasses.replace(row, verdict=verdicts, selected=selected)
+
+
+def write_review(path: Path, scored: Path, collection: Path, labels_path: Path | None) -> int:
+    """Write the doubtful negatives of a scored artifact for a person to judge; how many there are."""
+    atomic.ensure_writable(path)
+    labels, _ = review.read(labels_path) if labels_path else ({}, {})
+    return review.write(path, read_mined(scored), Collection(collection), labels)

@@ -18,7 +18,7 @@ from embedtrain.inference import token_budget
 from embedtrain.loop import StepResult
 from embedtrain.processes import Processes
 from embedtrain.tokenised import Tokenised
-from embedtrain.workers import Workers
+from embedtrain.workers import Workers, side_by_side
 
 # What a chunk costs besides its tokens, in tokens: the time of its small operations, or of its launches on a GPU.
 CPU_CHUNK = 48
@@ -77,7 +77,8 @@ class Steps:
         self._masks = masks or Masking()
         self._teacher_vectors = teacher_vectors
         self._processes = processes or Processes()
-        self._workers = Workers(_side_by_side(encoder, self._processes))
+        settings = getattr(getattr(encoder.input_module("document"), "model", None), "config", "")
+        self._workers = Workers(side_by_side(encoder.device, encoder.model, settings, self._processes.count))
         self._unit = encoder.similarity == "cosine"
         self._texts = {role: Tokenised(encoder, role, limits[role], texts[role]) for role in limits}
         self.precision = precision
@@ -211,15 +212,6 @@ class Steps:
             workers=self._workers,
             finish=lambda: sparse.to_dense(self._encoder.model),
         )
-
-
-def _side_by_side(encoder: Encoder, processes: Processes) -> int:
-    """How many chunks are worked on at a time: a core each on a CPU, if nothing that they share can change."""
-    settings = str(getattr(getattr(encoder.input_module("document"), "model", None), "config", ""))
-    changing = encoder.model.training or any(kind in settings for kind in ("dynamic", "longrope"))
-    if encoder.gpu is not None or changing or processes.count > 1:
-        return 1
-    return torch.get_num_threads()
 
 
 def _in_order(outputs: list[Tensor], cut: list[_TextChunk]) -> Tensor:

@@ -1,5 +1,6 @@
 """`train-teacher`: an encoder becomes a cross-encoder that ranks a query's positive above its candidates."""
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,25 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embedtrain import allocator, atomic, batching, card, chunks, console, gradcache, loop, losses
+from embedtrain import allocator, atomic, batching, belief, card, chunks, console, denoise, gradcache, loop, losses
 from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
 from embedtrain.config import TrainTeacherOptions
+from embedtrain.curve import Curve
 from embedtrain.encoder import default_device
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.inference import token_budget
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
 from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED
-from embedtrain.reranker import Pair, Reranker, doubts
+from embedtrain.reranker import Pair, Reranker
+from embedtrain.workers import Workers, side_by_side
 
 # Candidates of a held-out row that the teacher is measured on, the retriever's best first.
 DEPTH = 20
 
 
 class _Steps:
-    """Turns a step number into gradients of the listwise loss over a batch of rows."""
+    """Turns a step number into gradients of a loss over a batch of rows."""
 
     def __init__(
         self, reranker: Reranker, collection: Collection, rows: list[Row], options: TrainTeacherOptions
@@ -34,12 +37,14 @@ class _Steps:
         self._reranker = reranker
         self._collection = collection
         self._seed = options.seed
+        self._loss = losses.RERANKING[options.loss]
         settings = reranker.model.config
         self._graph_tokens = gradcache.graph_tokens(
             getattr(settings, "hidden_size", None) or 768,
             getattr(settings, "num_hidden_layers", None) or 12,
             reranker.device,
         )
+        self._workers = Workers(side_by_side(reranker.device, reranker.model, settings))
         self._batcher = batching.Batcher(
             rows,
             batch_size=options.batch_size,
@@ -66,17 +71,19 @@ class _Steps:
             order = torch.from_numpy(np.concatenate(cut)).to(outputs[0].device)
             values = torch.cat(outputs)[torch.argsort(order)]
             scores = torch.zeros(present.shape, dtype=values.dtype, device=values.device)
-            return losses.listwise(scores.masked_scatter(present, values), present).mean()
+            return self._loss(scores.masked_scatter(present, values), present).mean()
 
         value = gradcache.step(
-            lambda places: self._reranker.forward([pairs[i] for i in places]),
-            cut,
+            self._reranker.forward_features,
+            # Tokenised here: no tokenizer may be used by several threads at once.
+            [self._reranker.features([pairs[i] for i in places]) for places in cut],
             [len(places) for places in cut],
             loss,
             parameters=self._reranker.model.parameters(),
             seed=(self._seed, epoch, step),
             cached=int(lengths.sum()) > self._graph_tokens,
             scale=scale,
+            workers=self._workers,
         )
         numbers = {
             "tokens": int(lengths.sum()),
@@ -84,11 +91,6 @@ class _Steps:
             "pairs_cut": int((found > lengths).sum()),
         }
         return loop.StepResult(value, numbers, batch.queries)
-
-
-def _reciprocal_rank(scores: np.ndarray) -> float:
-    """1 / rank of item 0 by score, ties against it."""
-    return 1.0 / (1 + int((scores[1:] >= scores[0]).sum()))
 
 
 def _candidates(row: MinedRow) -> list[str]:
@@ -104,28 +106,52 @@ def _candidates(row: MinedRow) -> list[str]:
     ]
 
 
-def _judge(
-    reranker: Reranker, collection: Collection, rows: list[MinedRow], progress: console.Progress
-) -> dict[str, float]:
-    """Mean reciprocal rank of the first positive among the best candidates of held-out rows, by both orders."""
-    by_teacher, by_retriever = [], []
+def _scored(
+    reranker: Reranker, collection: Collection, rows: list[MinedRow], what: str, progress: console.Progress
+) -> list[MinedRow]:
+    """Rows with the teacher's scores of their positives and of their best candidates."""
     pairs: list[Pair] = []
-    sizes = []
+    asked = []
     for row in rows:
-        usable = _candidates(row)[:DEPTH]
-        positive = row.positive_ids[0]
-        # The retriever's order is the fused rank; a positive it missed is behind every candidate it found.
-        ranks = dict(zip(row.candidate_ids, row.candidate_ranks, strict=True))
-        usable = [document for document in usable if ranks[document] is not None]
-        place = ranks.get(positive) or len(row.candidate_ids) + 1
-        by_retriever.append(1.0 / (1 + sum((ranks[document] or place) < place for document in usable)))
+        usable = set(_candidates(row)[:DEPTH])
+        places = [place for place, document in enumerate(row.candidate_ids) if document in usable]
+        documents = [*row.positive_ids, *(row.candidate_ids[place] for place in places)]
         query = collection.queries.by_id(row.query_id)
-        pairs += [(query, collection.corpus.by_id(document)) for document in [positive, *usable]]
-        sizes.append(1 + len(usable))
-    scores = reranker.score(pairs, progress, stored=False)
-    for part in np.split(scores, np.cumsum(sizes)[:-1]):
-        by_teacher.append(_reciprocal_rank(part))
-    return {"teacher": round(float(np.mean(by_teacher)), 4), "retriever": round(float(np.mean(by_retriever)), 4)}
+        pairs += [(query, collection.corpus.by_id(document)) for document in documents]
+        asked.append(places)
+    scores = iter(reranker.score(pairs, progress, stored=False, what=what).tolist())
+    found = []
+    for row, places in zip(rows, asked, strict=True):
+        positives = [next(scores) for _ in row.positive_ids]
+        candidates: list[float | None] = [None] * len(row.candidate_ids)
+        for place in places:
+            candidates[place] = next(scores)
+        found.append(dataclasses.replace(row, positive_teacher=positives, candidate_teacher=candidates))
+    return found
+
+
+def _cleaned(
+    reranker: Reranker, collection: Collection, rows: list[MinedRow], progress: console.Progress
+) -> tuple[list[MinedRow], int]:
+    """Rows without the candidates that the teacher scores like a positive, and how many those were.
+
+    RocketQA's denoising (Qu et al. 2021, section 3.2), of the teacher's own training data. A row that would be left
+    without any keeps them.
+    """
+    cleaned, taken = [], 0
+    for row in _scored(reranker, collection, rows, "score training pairs", progress):
+        verdicts = denoise.verdicts(row, denoise.Rules(), denoise.DROP)
+        judged = dataclasses.replace(
+            row,
+            verdict=[
+                old if old in NOT_NEGATIVE else new
+                for old, new in zip(row.verdict or verdicts, verdicts, strict=True)
+            ],
+        )
+        lost = len(_candidates(row)) - len(_candidates(judged))
+        cleaned.append(judged if _candidates(judged) else row)
+        taken += lost if _candidates(judged) else 0
+    return cleaned, taken
 
 
 def _hold_out(rows: list[MinedRow], options: TrainTeacherOptions) -> list[int]:
@@ -147,6 +173,8 @@ def train_teacher(
     """Train a cross-encoder on mined rows, measure it on held-out queries, write its folder."""
     if options.negatives < 1:
         raise UsageError("--negatives 0 leaves the teacher nothing to compare; give 1 or more")
+    if options.loss not in losses.RERANKING:
+        raise UsageError(f"--loss {options.loss}: {', '.join(losses.RERANKING)} are a teacher's losses")
     collection = Collection(collection_path)
     mined = read_mined(mined_path)
     dropped = beyond_limit(len(mined), options.limit)
@@ -156,36 +184,50 @@ def train_teacher(
     if len(usable) < 2:
         raise EmbedtrainError(f"{mined_path} has {len(usable)} rows with negatives; a teacher needs two at least")
     held_out = _hold_out(usable, options)
-    kept = sorted(set(range(len(usable))) - set(held_out))
-    rows = [
-        Row(row.query_id, tuple(row.positive_ids), tuple(_candidates(row))) for row in (usable[i] for i in kept)
-    ]
+    rows = [usable[i] for i in sorted(set(range(len(usable))) - set(held_out))]
     allocator.for_training(default_device())
-    reranker = Reranker.from_encoder(find_model(model), options.seed, options.max_length)
-    reranker.model.eval()  # no dropout: the fused attention of PyTorch needs that
-    steps = _Steps(reranker, collection, rows, options)
-    curve = loop.run(
-        reranker.model,
-        steps,
-        options,
-        what=claim.stage,
-        steps_per_epoch=steps.per_epoch,
-        workspace=claim.workspace,
-        progress=progress,
-        key=claim.key,
-    )
+
+    def trained(number: int) -> tuple[Reranker, Curve]:
+        """A teacher of `rows`, from the same start in every round."""
+        reranker = Reranker.from_encoder(find_model(model), options.seed, options.max_length)
+        reranker.model.eval()  # no dropout: the fused attention of PyTorch needs that
+        training = [Row(row.query_id, tuple(row.positive_ids), tuple(_candidates(row))) for row in rows]
+        steps = _Steps(reranker, collection, training, options)
+        curve = loop.run(
+            reranker.model,
+            steps,
+            options,
+            what=claim.stage if options.rounds == 1 else f"{claim.stage}, round {number} of {options.rounds}",
+            steps_per_epoch=steps.per_epoch,
+            workspace=claim.workspace / f"round-{number}",
+            progress=progress,
+            key=claim.key,
+        )
+        return reranker, curve
+
+    reranker, curve = trained(1)
+    cleaned = 0
+    for number in range(2, options.rounds + 1):
+        rows, lost = _cleaned(reranker, collection, rows, progress)
+        cleaned += lost
+        reranker, curve = trained(number)
     summary: dict[str, Any] = {
         "rows": len(rows),
+        "loss": options.loss,
         "steps": len(curve.steps),
         "first_loss": round(curve.first_loss, 6),
         "last_loss": round(curve.last_loss, 6),
         "held_out_queries": len(held_out),
         "pairs_cut": f"{curve.share('pairs_cut', 'pairs'):.1%} at {reranker.max_length} tokens",
     }
+    if options.rounds > 1:
+        summary["negatives_cleaned"] = cleaned
     if held_out:
-        summary["held_out_mrr"] = _judge(reranker, collection, [usable[i] for i in held_out], progress)
-        if doubt := doubts(summary["held_out_mrr"]):
-            summary["notes"] = [doubt]
+        scored = _scored(reranker, collection, [usable[i] for i in held_out], "score held-out pairs", progress)
+        found = belief.measure(scored, logits=True, seed=options.seed)
+        summary["held_out"] = found.summary() if found else {}
+        if doubt := belief.doubt(summary["held_out"], "on its held-out queries"):
+            summary["notes"] = [f"{doubt[0]}: train it on more, or use its scores with care (--policy keep)"]
     with atomic.atomic_folder(claim.out) as folder:
         reranker.save(folder)
         curve.write(folder / "metrics.jsonl")

@@ -11,9 +11,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+from torch import nn
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+def side_by_side(device: torch.device, model: nn.Module, settings: object, processes: int = 1) -> int:
+    """How many chunks are worked on at a time: a core each on a CPU, if nothing that they share can change.
+
+    `settings` is the configuration of the transformer inside: some keep positions that depend on the longest text seen.
+    """
+    changing = model.training or any(kind in str(settings) for kind in ("dynamic", "longrope"))
+    return 1 if device.type != "cpu" or changing or processes > 1 else torch.get_num_threads()
 
 
 class Workers:

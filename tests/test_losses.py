@@ -229,15 +229,45 @@ def test_triplet_by_hand() -> None:
 def test_listwise_by_hand_and_without_absent_columns() -> None:
     scores = torch.tensor([[2.0, 1.0, 9.0], [0.5, 9.0, 9.0]], dtype=torch.float64, requires_grad=True)
     present = torch.tensor([[True, True, False], [True, False, False]])
-    value = losses.listwise(scores, present)
+    value = losses.RERANKING["listwise"](scores, present)
     # log(1 + e^-1) for the first row; a positive alone is certain.
     assert value.tolist() == pytest.approx([math.log(1 + math.exp(-1)), 0.0])
     value.sum().backward()
     p = 1 / (1 + math.exp(-1))
     assert scores.grad is not None
     assert scores.grad.flatten().tolist() == pytest.approx([p - 1, 1 - p, 0, 0, 0, 0])
+
+
+def test_binary_by_hand() -> None:
+    scores = torch.tensor([[2.0, 1.0, -1.0], [2.0, 9.0, 9.0]], dtype=torch.float64, requires_grad=True)
+    present = torch.tensor([[True, True, True], [True, False, False]])
+    value = losses.RERANKING["binary"](scores, present)
+    right = math.log(1 + math.exp(-2))
+    wrong = (math.log(1 + math.e) + math.log(1 + math.exp(-1))) / 2
+    assert value.tolist() == pytest.approx([(right + wrong) / 2, right / 2])
+    value.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad[1, 1:].tolist() == [0, 0]
+    # d/ds of -log(1 - sigmoid(s)) is sigmoid(s): a quarter of it for each of two negatives.
+    assert scores.grad[0, 1:].tolist() == pytest.approx([1 / (1 + math.exp(-1)) / 4, 1 / (1 + math.e) / 4])
+
+
+def test_margin_by_hand() -> None:
+    scores = torch.tensor([[2.0, 1.5, -1.0], [0.0, 3.0, 9.0], [2.0, 9.0, 9.0]], requires_grad=True)
+    present = torch.tensor([[True, True, True], [True, True, False], [True, False, False]])
+    value = losses.RERANKING["margin"](scores, present)
+    assert value.tolist() == pytest.approx([0.25, 4.0, 0.0])
+    value.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[-0.5, 0.5, 0], [-1, 1, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("name", sorted(losses.RERANKING))
+def test_losses_of_a_reranker_refuse_other_shapes(name: str) -> None:
     with pytest.raises(ValueError, match="present must be boolean"):
-        losses.listwise(scores, present[:, :2])
+        losses.RERANKING[name](torch.zeros(2, 3), torch.ones(2, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="present must be boolean"):
+        losses.RERANKING[name](torch.zeros(2, 3), torch.ones(2, 3))
 
 
 def test_inputs_refuse_wrong_shapes_and_contradictions() -> None:

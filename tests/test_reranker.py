@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from embedtrain import inference
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, ModelSource, find_model
-from embedtrain.reranker import Reranker, doubts
+from embedtrain.reranker import Reranker
 
 QUERY = "Does vitamin D prevent influenza?"
 DOCUMENTS = ["A trial of vitamin D.", "word " * 300, "Cells.", "A trial of vitamin D."]
@@ -58,7 +59,7 @@ def test_neighbours_change_not_a_bit_of_a_kept_score(teacher: Reranker, monkeypa
 
 
 def test_the_longest_query_of_a_chunk_cuts_no_other_pair(teacher: Reranker) -> None:
-    # 62 and 90 of 96 tokens with their frame: of the first pair only the document may be cut, of the second both.
+    # Of the first pair only the document may be cut, of the second both: 96 - 3 - 24 = 69 tokens are left to a query.
     pairs = [("vitamin " * words, "word " * 300) for words in (60, 88, 60)]
     with torch.inference_mode():
         alone = [float(teacher.forward([pair])[0]) for pair in pairs]
@@ -67,22 +68,35 @@ def test_the_longest_query_of_a_chunk_cuts_no_other_pair(teacher: Reranker) -> N
     assert abs(alone[0] - alone[1]) > 1e-4
 
 
-def test_only_the_document_is_cut_p32(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, torch.Tensor]] = []
-    preprocess = teacher.model.preprocess
+def sides(judge: Reranker, query: str, document: str) -> tuple[int, int]:
+    """Tokens of query and document that the model sees of a pair, without the three around them."""
+    ids = judge.features([(query, document)])["input_ids"][0].tolist()
+    first, last = (place for place, token in enumerate(ids) if token == judge.model.tokenizer.sep_token_id)
+    return first - 1, last - first - 1
 
-    def spy(*args, **kwargs):
-        seen.append(preprocess(*args, **kwargs))
-        return seen[-1]
 
-    monkeypatch.setattr(teacher.model, "preprocess", spy)
-    query = "vitamin " * 60  # 62 tokens with its frame: more than half of the 96
-    with torch.inference_mode():
-        teacher.forward([(query, "word " * 300)])
-    ids = seen[0]["input_ids"][0]
-    assert len(ids) == 96
-    # Everything up to the first separator is the query: its 60 words and the opening token.
-    assert int((ids == 102).nonzero()[0]) == 61
+def test_the_document_is_cut_before_the_query_p32(teacher: Reranker) -> None:
+    judge = Reranker(teacher.model, teacher.source, 512)
+    pair = ("vitamin " * 260, "word " * 500)
+    assert sides(judge, *pair) == (260, 249)
+    found = judge.cut([pair, pair])
+    assert (found.pairs, found.documents, found.queries, found.longest) == (1, 1, 0, 763)
+    assert str(found) == "1 documents and 0 queries of 1 pairs at 512 tokens, longest 763"
+    # More than three quarters of the limit, and still whole; whole too beside a document that is as short as this.
+    assert sides(judge, "vitamin " * 477, "word " * 500) == (477, 32)
+    assert sides(judge, "vitamin " * 500, "word " * 5) == (500, 5)
+    # Only what would leave the document nothing is cut, from the end.
+    assert sides(judge, "vitamin " * 600, "word " * 500) == (477, 32)
+    assert sides(judge, "vitamin " * 600, "word " * 5) == (504, 5)
+    assert judge.cut([("vitamin " * 600, "word " * 5)]).queries == 1
+    ids = judge.features([("cells " + "vitamin " * 600, "word")])["input_ids"][0]
+    assert ids[1] == judge.model.tokenizer("cells")["input_ids"][1]
+
+
+def test_a_pair_that_fits_is_not_cut(teacher: Reranker) -> None:
+    assert sides(teacher, "vitamin " * 90, "word " * 3) == (90, 3)
+    assert sides(teacher, "vitamin " * 2, "word " * 91) == (2, 91)
+    assert teacher.cut([("vitamin " * 90, "word " * 3), (QUERY, "Cells.")]).documents == 0
 
 
 def test_scores_are_kept_for_this_teacher_and_this_length(
@@ -145,9 +159,41 @@ def test_an_encoder_is_no_teacher_p33() -> None:
         Reranker.load(find_model(MINILM))
 
 
-def test_a_teacher_worse_than_the_retriever_is_doubted() -> None:
-    doubt = doubts({"teacher": 0.63, "retriever": 0.88})
-    assert doubt is not None
-    assert "0.63 against 0.88" in doubt
-    assert doubts({"teacher": 0.9, "retriever": 0.88}) is None
-    assert doubts(None) is None
+def test_a_head_that_is_not_in_the_checkpoint_p33(teacher: Reranker, tmp_path: Path) -> None:
+    teacher.save(tmp_path / "whole")
+    assert Reranker.load(find_model(str(tmp_path / "whole"))).score([(QUERY, "Cells.")]) == pytest.approx(
+        teacher.score([(QUERY, "Cells.")]), abs=1e-5
+    )
+    weights = load_file(tmp_path / "whole" / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not name.startswith("classifier.")}
+    assert len(kept) == len(weights) - 2
+    save_file(kept, tmp_path / "whole" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EmbedtrainError, match=r"no trained head: classifier\.bias, classifier\.weight are not in"):
+        Reranker.load(find_model(str(tmp_path / "whole")))
+
+
+def test_bfloat16_keeps_scores_apart_p29(teacher: Reranker, tmp_path: Path) -> None:
+    teacher.save(tmp_path / "whole")
+    judge = Reranker.load(find_model(str(tmp_path / "whole")), wanted="bfloat16")
+    assert judge.precision == "bfloat16"
+    inner = judge.model.model
+    assert next(inner.base_model.parameters()).dtype == torch.bfloat16
+    assert inner.classifier.weight.dtype == torch.float32
+    pairs = [(QUERY, f"{document} {n}") for n in range(10) for document in DOCUMENTS[:3]]
+    found, exact = judge.score(pairs), teacher.score(pairs)
+    assert found.dtype == np.float32
+    assert np.abs(found - exact).max() < 0.05 * float(exact.std()) + 0.01
+    # A head in bfloat16 has 8 bits: of logits like these next to all would be numbers of three digits.
+    assert (found.view(np.uint32) & 0xFFFF).any()
+
+
+def test_a_logit_head_tells_seven_from_nine_in_bfloat16_p29(teacher: Reranker, tmp_path: Path) -> None:
+    teacher.save(tmp_path / "whole")
+    judge = Reranker.load(find_model(str(tmp_path / "whole")), wanted="bfloat16")
+    with torch.no_grad():
+        judge.model.model.classifier.weight.zero_()
+        scores = []
+        for logit in (7.0, 9.0, 9.01):
+            judge.model.model.classifier.bias.fill_(logit)
+            scores.append(float(judge.score([(QUERY, "Cells.")], stored=False)[0]))
+    assert scores == pytest.approx([7.0, 9.0, 9.01], abs=1e-6)

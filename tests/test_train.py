@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import RunCli, call, write_collection
 
+from embedtrain import denoise
 from embedtrain.artifacts import read_record
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
@@ -21,7 +22,6 @@ from embedtrain.encoder import Encoder
 from embedtrain.mined import MinedRow, read_mined
 from embedtrain.models import MINILM, find_model
 from embedtrain.rows import Sources, first, guard, of_mined
-from embedtrain.score import verdicts
 
 torch.set_num_threads(1)
 
@@ -99,21 +99,13 @@ def test_what_the_teacher_dropped_is_no_negative_anywhere() -> None:
     assert row.scores == {"a": -1.0, "b": -2.0, "c": -3.0, "d": -4.0}
 
 
-def test_verdicts_by_hand() -> None:
-    # The lowest positive has 2.0: what lies above loses its place, what was not selected has none to lose.
-    assert verdicts([2.0, 5.0], [2.5, 2.0, 1.0, 9.0], [True, True, True, False], 0.0) == ["drop"] + ["keep"] * 3
-    assert verdicts([2.0], [1.5, 0.5], [True, True], 1.0) == ["drop", "keep"]
-    # P35: logits may be negative; nothing is made absolute.
-    assert verdicts([-4.0], [-5.0, -3.0], [True, True], 0.0) == ["keep", "drop"]
-
-
 SHORT = ["--max-document-length", "48", "--max-query-length", "24", "--quiet"]
 COMMANDS = [
     ["mine", "TINY", "--out", "mined.parquet", "--top-k", "10", "--negatives", "3", "--quiet"],
     ["train-teacher", "mined.parquet", "--collection", "TINY", "--out", "teacher", "--epochs", "0.5"]
     + ["--max-length", "64", "--quiet"],
     ["score-teacher", "mined.parquet", "--collection", "TINY", "--teacher", "teacher", "--out", "scored.parquet"]
-    + ["--quiet"],
+    + ["--trust", "--quiet"],
     ["pretrain", "TINY", "--out", "pretrained", "--batch-size", "16", *SHORT],
     ["finetune", "scored.parquet", "--collection", "TINY", "--model", "pretrained", "--out", "tuned"]
     + ["--epochs", "1", "--batch-size", "16", *SHORT],
@@ -147,8 +139,8 @@ def test_scored_artifact_holds_raw_scores_of_the_negatives(story: Path) -> None:
         assert before.candidate_ids == after.candidate_ids
         assert after.positive_teacher is not None
         assert after.candidate_teacher is not None
-        assert [score is not None for score in after.candidate_teacher] == after.selected
-        assert after.verdict == verdicts(after.positive_teacher, after.candidate_teacher, after.selected, 0.0)
+        assert [score is not None for score in after.candidate_teacher] == before.selected
+        assert after.verdict == denoise.verdicts(after, denoise.Rules(), "drop")
 
 
 def test_a_teacher_that_saw_the_rows_is_said_to_be_flattered(story: Path) -> None:
@@ -165,7 +157,9 @@ def test_mining_again_does_not_hide_what_the_teacher_saw(story: Path, tiny: Path
         assert call("mine", tiny, *lexical, "--out", mined, cwd=story, **env).returncode == 0
         scored = tmp_path / f"{split}-scored.parquet"
         done = call(
-            "score-teacher", mined, "--teacher", "teacher", "--collection", tiny, "--out", scored, cwd=story, **env
+            *("score-teacher", mined, "--teacher", "teacher", "--collection", tiny, "--trust", "--out", scored),
+            cwd=story,
+            **env,
         )
         assert done.returncode == 0, done.stderr
         assert ("trained on queries of this split" in done.stdout) is flattered

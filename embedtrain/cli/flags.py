@@ -54,7 +54,9 @@ _RATE = typer.Option(
 LearningRate = Annotated[float, _RATE]
 LearningRateOrChosen = Annotated[float | None, _RATE]
 Epochs = Annotated[float, typer.Option("--epochs", min=0.001, help="Passes over the rows; fractions are allowed.")]
-Negatives = Annotated[int, typer.Option("--negatives", min=0, help="Negatives of its own a query has, at most.")]
+_NEGATIVES = typer.Option("--negatives", min=0, help="Negatives of its own a query has, at most.")
+Negatives = Annotated[int, _NEGATIVES]
+NegativesOrMined = Annotated[int | None, _NEGATIVES]
 MaxPairLength = Annotated[int, typer.Option("--max-length", min=8, help="Tokens of query and document together.")]
 MaxPairLengthOrOwn = Annotated[
     int | None,

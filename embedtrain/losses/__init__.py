@@ -11,11 +11,12 @@ from embedtrain.losses.combined import (
     parse,
     total,
 )
-from embedtrain.losses.contrastive import infonce, listwise, multi_infonce, siglip, supcon, triplet
+from embedtrain.losses.contrastive import infonce, multi_infonce, siglip, supcon, triplet
 from embedtrain.losses.curves import Rows, curve, curves_by_row
 from embedtrain.losses.distillation import cosine, kl, margin_mse, score, unequal
 from embedtrain.losses.inputs import Inputs, normalized, row_scores
 from embedtrain.losses.objective import Objective
+from embedtrain.losses.reranking import RERANKING
 from embedtrain.losses.settings import DIRECTIONS, Settings, parse_dimensions
 from embedtrain.losses.wrappers import matryoshka, spread_out
 
@@ -27,6 +28,7 @@ __all__ = [
     "NEEDS_NEGATIVES",
     "NEEDS_TEACHER",
     "NEEDS_VECTORS",
+    "RERANKING",
     "Inputs",
     "Objective",
     "Rows",
@@ -37,7 +39,6 @@ __all__ = [
     "curves_by_row",
     "infonce",
     "kl",
-    "listwise",
     "margin_mse",
     "matryoshka",
     "multi_infonce",

@@ -147,16 +147,3 @@ def triplet(inputs: Inputs, settings: Settings) -> Tensor:
     scores = row_scores(inputs)
     hinges = torch.relu(settings.margin - scores[:, :1] + scores)
     return torch.where(inputs.negative, hinges, 0).sum(1) / inputs.negative.sum(1).clamp(min=1)
-
-
-def listwise(scores: Tensor, present: Tensor) -> Tensor:
-    """Cross-entropy of the positive (column 0) in the softmax over its row. scores, present (B, 1+N) -> (B,)
-
-    The loss of cross-encoders trained on groups (Gao et al. 2021, "Rethink Training of BERT Rerankers").
-    """
-    if present.dtype != torch.bool or present.shape != scores.shape:
-        raise ValueError(
-            f"present must be boolean {tuple(scores.shape)}, not {present.dtype} {tuple(present.shape)}"
-        )
-    targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-    return cross_entropy(wide(scores).masked_fill(~present, HIDDEN), targets, reduction="none")

@@ -1,0 +1,164 @@
+"""Whether a teacher is worth believing: what it says of documents whose labels are known.
+
+A candidate is taken for not relevant here, which some are; a teacher that finds those out looks a little worse for it,
+and so does the retriever, to which they are as good.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embedtrain import metrics, statistics
+from embedtrain.mined import MinedRow
+from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED
+
+MEASURE = "nDCG@10"
+RESAMPLES = 2_000
+
+# A score within this of 0 or 1 after a sigmoid is at its end.
+END = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Belief:
+    """A teacher beside the retriever whose order it corrects, on rows that it has scored.
+
+    auc: a positive scores above a candidate of its row, as a share of all such pairs, ties half. positive_first: share of
+    queries whose best positive is above every candidate. teacher, retriever: nDCG@10 of their orders of the same
+    documents, and `difference` the one less the other, paired by query. spread: standard deviation of the scores of a
+    row, as a mean. saturated: share of scores within 1 % of the ends after a sigmoid; None where they are no logits.
+    """
+
+    queries: int
+    auc: float
+    positive_first: float
+    teacher: float
+    retriever: float
+    difference: statistics.Comparison
+    spread: float
+    saturated: float | None
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers under the names they are printed and recorded by."""
+        ends = self.difference.interval
+        found: dict[str, Any] = {
+            "auc": round(self.auc, 4),
+            "positive_first": round(self.positive_first, 4),
+            f"{MEASURE}_teacher": round(self.teacher, 4),
+            f"{MEASURE}_retriever": round(self.retriever, 4),
+            "difference": round(self.difference.difference, 4),
+            "low": None if ends is None else round(ends.low, 4),
+            "high": None if ends is None else round(ends.high, 4),
+            "spread": round(self.spread, 4),
+        }
+        return found if self.saturated is None else {**found, "saturated": round(self.saturated, 4)}
+
+
+def doubt(summary: Mapping[str, Any] | None, on: str) -> tuple[str, bool] | None:
+    """What speaks against a teacher by its `summary`, in a sentence, and whether it is certain; None: nothing does.
+
+    Certain: it ranks positives below candidates more often than not, or the interval of its difference from the
+    retriever is below zero.
+    """
+    if not summary:
+        return None
+    if summary["auc"] < 0.5:
+        return (
+            f"the teacher ranks negatives above positives more often than not {on} (AUC {summary['auc']:.2f})",
+            True,
+        )
+    if summary["difference"] >= 0:
+        return None
+    ends = "" if summary["low"] is None else f" [{summary['low']:+.3f}, {summary['high']:+.3f}]"
+    return (
+        f"the teacher is worse than the retriever it is to correct {on} ({MEASURE} "
+        f"{summary[f'{MEASURE}_teacher']:.3f} against {summary[f'{MEASURE}_retriever']:.3f}, difference "
+        f"{summary['difference']:+.3f}{ends})"
+    ), summary["high"] is not None and summary["high"] < 0
+
+
+def measure(rows: Sequence[MinedRow], *, logits: bool, seed: int = 0) -> Belief | None:
+    """The belief that scored rows give reason for; None where no row has a candidate with a score."""
+    judged = [found for row in rows if (found := _Judged.of(row)) is not None]
+    if not judged:
+        return None
+    wins = sum(row.wins for row in judged)
+    pairs = sum(len(row.positives) * len(row.candidates) for row in judged)
+    scores = [np.concatenate([row.positives, row.candidates]) for row in judged]
+    teacher, retriever = (_ndcg([order(row) for row in judged]) for order in (_Judged.by_teacher, _Judged.by_rank))
+    means = [statistics.bootstrap_means(values[:, None], RESAMPLES, seed) for values in (teacher, retriever)]
+    saturated = None
+    if logits:
+        chances = 1 / (1 + np.exp(-np.concatenate(scores).clip(-700, 700)))
+        saturated = float(((chances < END) | (chances > 1 - END)).mean())
+    return Belief(
+        queries=len(judged),
+        auc=wins / pairs,
+        positive_first=float(np.mean([row.positives.max() > row.candidates.max() for row in judged])),
+        teacher=float(teacher.mean()),
+        retriever=float(retriever.mean()),
+        difference=statistics.compare(teacher, retriever, means[0][:, 0], means[1][:, 0], seed),
+        spread=float(np.mean([values.std() for values in scores])),
+        saturated=saturated,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judged:
+    """The scores of a row's positives and candidates, and their documents and ranks (positives first)."""
+
+    positives: NDArray[np.float64]
+    candidates: NDArray[np.float64]
+    documents: list[str]
+    ranks: list[float]
+
+    @classmethod
+    def of(cls, row: MinedRow) -> "_Judged | None":
+        if row.positive_teacher is None or row.candidate_teacher is None:
+            return None
+        used = [
+            index
+            for index, (why, score) in enumerate(zip(row.reason, row.candidate_teacher, strict=True))
+            if score is not None and why in (SELECTED, ELIGIBLE, JUDGED)
+        ]
+        if not used:
+            return None
+        rank = dict(zip(row.candidate_ids, row.candidate_ranks, strict=True))
+        documents = [*row.positive_ids, *(row.candidate_ids[index] for index in used)]
+        # What no retriever found stands behind all that one did.
+        places = (rank.get(document) for document in documents)
+        return cls(
+            np.array(row.positive_teacher, dtype=np.float64),
+            np.array([row.candidate_teacher[index] for index in used], dtype=np.float64),
+            documents,
+            [float("inf") if place is None else place for place in places],
+        )
+
+    @property
+    def wins(self) -> float:
+        above = (self.positives[:, None] > self.candidates).sum()
+        return float(above + 0.5 * (self.positives[:, None] == self.candidates).sum())
+
+    def by_teacher(self) -> tuple[list[bool], int]:
+        """Whether the document at each rank is a positive, in the teacher's order, and how many there are."""
+        return self._order((-np.concatenate([self.positives, self.candidates])).tolist())
+
+    def by_rank(self) -> tuple[list[bool], int]:
+        """The same in the retriever's."""
+        return self._order(self.ranks)
+
+    def _order(self, keys: list[float]) -> tuple[list[bool], int]:
+        order = sorted(range(len(keys)), key=lambda place: (keys[place], self.documents[place]))
+        return [place < len(self.positives) for place in order], len(self.positives)
+
+
+def _ndcg(orders: Sequence[tuple[list[bool], int]]) -> NDArray[np.float64]:
+    gains = np.zeros((len(orders), max(len(order) for order, _ in orders)))
+    ideal = np.zeros((len(orders), max(count for _, count in orders)))
+    for row, (order, count) in enumerate(orders):
+        gains[row, : len(order)] = order
+        ideal[row, :count] = 1.0
+    return metrics.parse(MEASURE).of(metrics.Graded(gains, ideal))

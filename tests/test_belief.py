@@ -1,0 +1,87 @@
+"""What a teacher's scores say of itself, by hand-worked rows."""
+
+import numpy as np
+import pytest
+from test_denoise import row
+
+from embedtrain import belief
+from embedtrain.mined import MinedRow
+from embedtrain.negatives import JUDGED, KNOWN_POSITIVE, SELECTED
+
+
+def test_by_hand() -> None:
+    # Two pairs of three won and one tied half; the positive, which no retriever found, is last in its order.
+    one = row([3.0, 2.0, -9.0], positives=(2.0,))
+    found = belief.measure([one], logits=True)
+    assert found is not None
+    assert found.queries == 1
+    assert found.auc == pytest.approx((0 + 0.5 + 1) / 3)
+    assert found.positive_first == 0.0
+    # By the teacher: d0, then d1 and p0 with one score, by id; by the retriever last of four.
+    assert found.teacher == pytest.approx(1 / np.log2(4))
+    assert found.retriever == pytest.approx(1 / np.log2(5))
+    assert found.difference.interval is None
+    # sigmoid(-9) is below 0.01; sigmoid(3) = 0.953 and sigmoid(2) = 0.881 are not at an end.
+    assert found.saturated == pytest.approx(1 / 4)
+    assert found.spread == pytest.approx(float(np.std([2.0, 3.0, 2.0, -9.0])))
+    assert belief.measure([one], logits=False).saturated is None  # type: ignore[union-attr]
+
+
+def test_a_positive_of_the_window_stands_where_it_was_found() -> None:
+    one = row([None, 3.0], positives=(2.0,), reasons=[KNOWN_POSITIVE, SELECTED])
+    one.candidate_ids[0] = "p0"
+    found = belief.measure([one], logits=True)
+    assert found is not None
+    assert (found.retriever, found.teacher) == (1.0, pytest.approx(1 / np.log2(3)))
+
+
+def test_nothing_to_measure() -> None:
+    assert belief.measure([row([None, None])], logits=True) is None
+    assert belief.measure([], logits=True) is None
+    assert belief.doubt(None, "here") is None
+
+
+def rows_of(teacher_right: bool, count: int = 30) -> list[MinedRow]:
+    """Rows whose positive the retriever has first, and the teacher first or last."""
+    made = []
+    for number in range(count):
+        one = row([1.0, 0.0, -1.0 - number / 10], positives=(3.0 if teacher_right else 0.5,), reasons=[JUDGED] * 3)
+        one.candidate_ranks[:] = [2, 3, 4]
+        one.candidate_ids.append("p0")
+        one.candidate_ranks.append(1)
+        one.reason.append(KNOWN_POSITIVE)
+        one.selected.append(False)
+        one.candidate_retrievers.append("bm25")
+        assert one.candidate_teacher is not None
+        one.candidate_teacher.append(None)
+        made.append(one)
+    return made
+
+
+def test_a_teacher_worse_than_the_retriever_is_doubted() -> None:
+    good, bad = (belief.measure(rows_of(right), logits=True) for right in (True, False))
+    assert good is not None
+    assert bad is not None
+    assert belief.doubt(good.summary(), "on these rows") is None
+    found = belief.doubt(bad.summary(), "on these rows")
+    assert found is not None
+    sentence, certain = found
+    assert certain
+    assert "worse than the retriever it is to correct on these rows (nDCG@10 0.631 against 1.000" in sentence
+
+
+def test_a_difference_that_may_be_chance_is_said_and_no_more() -> None:
+    few = belief.measure([*rows_of(True, 6), *rows_of(False, 1)], logits=True)
+    assert few is not None
+    found = belief.doubt(few.summary(), "here")
+    assert found is not None
+    assert not found[1]
+
+
+def test_upside_down() -> None:
+    found = belief.measure([row([5.0, 4.0]), row([3.0, 1.0])], logits=True)
+    assert found is not None
+    assert found.auc == 0.25
+    sentence, certain = belief.doubt(found.summary(), "here") or ("", False)
+    assert certain
+    assert "more often than not here (AUC 0.25)" in sentence
