@@ -1,7 +1,9 @@
 """Settings far outside what is known to work: a sentence each with the reason, before any time is spent on them."""
 
 import math
+from collections.abc import Iterable
 
+from embedtrain.drawing import Row
 from embedtrain.schedule import Schedule
 
 # With 1,000 pairs DPR was better than BM25 already (Karpukhin et al. 2020, figure 1); nothing below is shown there.
@@ -67,3 +69,26 @@ def warnings_for(
     if (doubt := schedule.doubt()) is not None:
         found.append(doubt)
     return found
+
+
+def margins(rows: Iterable[Row], temperature: float, teacher_temperature: float) -> tuple[str, bool] | None:
+    """The range of the teacher's margins, positive over another document, beside that of a model's unit vectors (P37).
+
+    In a sentence, and whether the teacher's lies outside: margin-mse has a floor then. None where no margin is known.
+    """
+    found = [
+        (row.teacher[positive] - row.teacher[negative]) / teacher_temperature
+        for row in rows
+        if row.teacher
+        for positive in row.positives
+        for negative in row.negatives
+        if positive in row.teacher and negative in row.teacher
+    ]
+    if not found:
+        return None
+    reach = 2.0 / temperature
+    sentence = f"margins of the teacher from {min(found):.4g} to {max(found):.4g}, of the model from {-reach:.4g} to {reach:.4g}"
+    outside = max(abs(margin) for margin in found) > reach
+    if outside:
+        sentence += ": it cannot reach the teacher's; lower --temperature, or raise --teacher-temperature"
+    return sentence, outside

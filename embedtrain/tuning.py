@@ -285,6 +285,11 @@ class Tuning:
             transformer=not backbone.is_static(self._encoder),
             contrastive=bool(contrastive & set(self._work.weights)) and self._work.mix.in_batch,
         )
+        if "margin-mse" in self._work.weights and not self._work.standardize:
+            reached = cautions.margins(found, options.temperature or 1.0, self._work.teacher_temperature)
+            if reached is not None and self._encoder.similarity == "cosine":
+                sentence, outside = reached
+                (said if outside else self._notes).append(sentence)
         self._notes += [f"warning: {sentence}" for sentence in said]
         if self._processes.main and self._progress is not console.silent:
             for sentence in said:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from embedtrain.cautions import loss_floor, warnings_for
+from embedtrain.cautions import loss_floor, margins, warnings_for
+from embedtrain.drawing import Row
 from embedtrain.schedule import Schedule
 
 FINE: dict[str, Any] = {
@@ -55,3 +56,18 @@ def test_what_does_not_apply_is_not_said() -> None:
     assert warnings_for(**{**FINE, "temperature": 1.0, "normalised": False}) == []
     assert warnings_for(**{**FINE, "schedule": Schedule(1e-2, 500, 0.1), "transformer": False}) == []
     assert warnings_for(**{**FINE, "batch_size": 1, "contrastive": False}) == []
+
+
+def test_a_teachers_margins_beside_the_models_p37() -> None:
+    rows = [
+        Row("q1", ("p",), ("n", "m"), teacher={"p": 8.0, "n": 2.0, "m": 9.0}),
+        Row("q2", ("p",), ("n",), teacher={"p": 8.0}),
+        Row("q3", ("p",), ("n",)),
+    ]
+    # Margins 6 and -1; a cosine margin is 2 at most, over a temperature of 0.5 it is 4.
+    sentence, outside = margins(rows, 0.5, 1.0) or ("", False)
+    assert outside
+    assert "margins of the teacher from -1 to 6, of the model from -4 to 4: it cannot reach" in sentence
+    assert margins(rows, 0.05, 1.0) == ("margins of the teacher from -1 to 6, of the model from -40 to 40", False)
+    assert margins(rows, 0.5, 2.0) == ("margins of the teacher from -0.5 to 3, of the model from -4 to 4", False)
+    assert margins(rows[1:], 0.5, 1.0) is None
