@@ -107,6 +107,17 @@ def test_encode() -> None:
     assert row["other"] > 0
 
 
+def test_score() -> None:
+    command = [sys.executable, BENCHMARKS / "bench_score.py", "--json", "--pairs", "16", "--rounds", "1"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert rows[0]["work"].startswith("score 16 pairs of SciFact, cross-encoder of MiniLM's size, 256 tokens, ")
+    assert rows[0]["ours"] > 0
+    assert rows[-2]["ratio"] > 0.9  # both sides scored the same pairs in the same order
+    assert rows[-1]["work"].startswith("a second policy on the scores of 2 queries")
+
+
 @pytest.fixture
 def training(figures):
     import training
