@@ -24,14 +24,7 @@ def counts(rows: Sequence[MinedRow]) -> dict[str, Any]:
         (row.verdict or [])[index] for row, indices in zip(rows, before, strict=True) for index in indices
     )
     total = sum(map(len, before))
-    beaten = sum(
-        bool(row.positive_teacher)
-        and any(
-            (score := (row.candidate_teacher or [])[index]) is not None and score > max(row.positive_teacher or ())
-            for index in indices
-        )
-        for row, indices in zip(rows, before, strict=True)
-    )
+    beaten = sum(_beats(row, indices) for row, indices in zip(rows, before, strict=True))
     found = {
         "negatives_before": total,
         "negatives_dropped": fates[DROP],
@@ -46,6 +39,12 @@ def counts(rows: Sequence[MinedRow]) -> dict[str, Any]:
     found["rows_left_without_negatives"] = sum(not row.negatives for row in rows)
     found["rows_where_a_negative_beats_the_positives"] = beaten
     return found
+
+
+def _beats(row: MinedRow, indices: Sequence[int]) -> bool:
+    """Whether one of these candidates is scored above every positive of the row."""
+    scores = [score for index in indices if (score := (row.candidate_teacher or [])[index]) is not None]
+    return bool(scores and row.positive_teacher) and max(scores) > max(row.positive_teacher or ())
 
 
 def false_negatives(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import atomic, belief, calibration, console, denoise, findings, review, teachers
+from embedtrain import atomic, belief, calibration, console, denoise, findings, review, scoring, teachers
 from embedtrain.artifacts import Claim, beyond_limit, read_record
 from embedtrain.calibration import Calibration
 from embedtrain.collection import Collection
@@ -17,7 +17,6 @@ from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import MinedRow, read_mined, to_table
 from embedtrain.models import find_model
 from embedtrain.negatives import JUDGED
-from embedtrain.reranker import Pair
 
 # What the scores of an artifact are: raw logits, similarities of a bi-encoder, or means of standardised ones.
 LOGIT, SIMILARITY, STANDARDISED = "logit", "similarity", "standardised"
@@ -41,6 +40,9 @@ def check(options: ScoreOptions, teachers_named: int) -> denoise.Rules:
         raise UsageError(
             f"--teacher-kind is given {len(options.kinds)} times for {teachers_named} teachers; once, or for each"
         )
+    logits = teachers_named == 1 and options.kinds == (teachers.CROSS,)
+    if options.drop_above is not None and teachers_named and not logits and not options.calibrate:
+        raise UsageError(_no_probability(STANDARDISED if teachers_named > 1 else SIMILARITY))
     relative = options.drop_margin is not None or options.drop_ratio is not None
     margin = options.drop_margin if relative or options.drop_above is not None else 0.0
     return denoise.Rules(margin, options.drop_ratio, options.drop_above, options.keep_below)
@@ -69,12 +71,6 @@ def _wanted(row: MinedRow, candidates: str) -> list[int]:
     ]
 
 
-def _pairs(row: MinedRow, wanted: list[int], collection: Collection) -> list[Pair]:
-    query = collection.queries.by_id(row.query_id)
-    documents = [*row.positive_ids, *[row.candidate_ids[index] for index in wanted]]
-    return [(query, collection.corpus.by_id(document)) for document in documents]
-
-
 def _score(
     rows: list[MinedRow],
     collection: Collection,
@@ -84,8 +80,7 @@ def _score(
 ) -> _Scores:
     """Let every teacher score the rows' positives and wanted candidates."""
     wanted = [_wanted(row, options.candidates) for row in rows]
-    groups = [_pairs(row, indices, collection) for row, indices in zip(rows, wanted, strict=True)]
-    flat = [pair for group in groups for pair in group]
+    flat = scoring.pairs_of(rows, wanted, collection)
     kinds = options.kinds * len(names) if len(options.kinds) == 1 else options.kinds
     found: list[NDArray[np.float32]] = []
     said: dict[str, Any] = {"pairs": len(dict.fromkeys(flat))}
@@ -100,37 +95,17 @@ def _score(
         found.append(scores)
         logits &= teacher.logits
         said["pairs_cut" if len(names) == 1 else f"pairs_cut_by_teacher_{number}"] = str(teacher.cut(flat))
-    bounds = np.cumsum([len(group) for group in groups])[:-1]
-
-    def split(scores: NDArray[np.float32]) -> list[tuple[list[float], list[float | None]]]:
-        return [
-            _placed(row, indices, part)
-            for row, indices, part in zip(rows, wanted, np.split(scores, bounds), strict=True)
-        ]
-
-    each = [split(scores) for scores in found] if len(names) > 1 else []
-    together = found[0]
-    if len(names) > 1:
-        parts = [teachers.standardised(scores, flat, name) for scores, name in zip(found, names, strict=True)]
-        together = np.stack(parts).mean(axis=0, dtype=np.float64).astype(np.float32)
+    if len(names) == 1:
+        scored = scoring.with_scores(rows, scoring.in_rows(rows, wanted, found[0]))
+        return _Scores(scored, LOGIT if logits else SIMILARITY, said)
+    parts = [teachers.standardised(scores, flat, name) for scores, name in zip(found, names, strict=True)]
+    together = np.stack(parts).mean(axis=0, dtype=np.float64).astype(np.float32)
+    each = zip(*(scoring.in_rows(rows, wanted, scores) for scores in found), strict=True)
     scored = [
-        dataclasses.replace(
-            row, positive_teacher=positive, candidate_teacher=candidates, teachers=[one[place] for one in each]
-        )
-        for place, (row, (positive, candidates)) in enumerate(zip(rows, split(together), strict=True))
+        dataclasses.replace(row, teachers=list(one))
+        for row, one in zip(scoring.with_scores(rows, scoring.in_rows(rows, wanted, together)), each, strict=True)
     ]
-    return _Scores(scored, STANDARDISED if len(names) > 1 else LOGIT if logits else SIMILARITY, said)
-
-
-def _placed(
-    row: MinedRow, indices: list[int], values: NDArray[np.float32]
-) -> tuple[list[float], list[float | None]]:
-    """Scores of a row's positives and of its candidates, None where one was not asked for."""
-    count = len(row.positive_ids)
-    candidates: list[float | None] = [None] * len(row.candidate_ids)
-    for index, value in zip(indices, values[count:].tolist(), strict=True):
-        candidates[index] = value
-    return values[:count].tolist(), candidates
+    return _Scores(scored, STANDARDISED, said)
 
 
 def _known(rows: list[MinedRow], record: Mapping[str, Any], path: Path) -> _Scores:
@@ -204,6 +179,13 @@ def _split(ancestry: Mapping[str, Any], sha256: str) -> str | None:
     return next((split for parent in parents if (split := _split(ancestry, parent))), None)
 
 
+def _teachers_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What is recorded of the teachers that a scored artifact was made with."""
+    named = [item["sha256"] for item in record.get("inputs", []) if item["role"] == "teacher"]
+    ancestry = record.get("ancestry", {})
+    return [ancestry[sha256] for sha256 in named if sha256 in ancestry]
+
+
 def _believed(
     scores: _Scores, records: Sequence[Mapping[str, Any]], *, flattered: bool, trust: bool, seed: int
 ) -> tuple[dict[str, Any], list[str]]:
@@ -250,12 +232,11 @@ def score(
     labels, dropped = review.read(labels_path) if labels_path else ({}, {})
     record = read_record(mined_path) or {}
     scores = _score(rows, collection, names, options, progress) if names else _known(rows, record, mined_path)
-    records = [read_record(find_model(name).path) or {} for name in names]
+    records = [read_record(find_model(name).path) or {} for name in names] or _teachers_of(record)
     flattered = any(_trained_on(one, claim.inputs[1].sha256, mined_path) for one in records)
     summary: dict[str, Any] = {"queries": len(rows), "scale": scores.scale, **scores.said}
     trusted, notes = _believed(scores, records, flattered=flattered, trust=options.trust, seed=options.seed)
     if not names:
-        notes = list(dict.fromkeys([*record["summary"].get("notes", []), *notes]))
         summary["calibration"] = record["summary"].get("calibration")
     if trusted:
         summary["teacher"] = trusted
@@ -284,10 +265,14 @@ def _own_probabilities(scale: str, known: Mapping[str, Any] | None) -> tuple[Cal
     if known:
         return Calibration(known["slope"], known["intercept"]), []
     if scale != LOGIT:
-        raise UsageError(f"--drop-above compares probabilities, and a {scale} is none; add --calibrate platt")
+        raise UsageError(_no_probability(scale))
     return Calibration(), [
         "probabilities are the teacher's own sigmoid, fitted to no labels (--calibrate platt does)"
     ]
+
+
+def _no_probability(scale: str) -> str:
+    return f"--drop-above compares probabilities, and a {scale} score is none; add --calibrate platt"
 
 
 def _verdict(

@@ -9,7 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embedtrain import allocator, atomic, batching, belief, card, chunks, console, denoise, gradcache, loop, losses
+from embedtrain import (
+    allocator,
+    atomic,
+    batching,
+    belief,
+    card,
+    chunks,
+    console,
+    denoise,
+    gradcache,
+    loop,
+    losses,
+    scoring,
+)
 from embedtrain.artifacts import Claim, beyond_limit
 from embedtrain.batching import Row
 from embedtrain.collection import Collection
@@ -110,24 +123,13 @@ def _scored(
     reranker: Reranker, collection: Collection, rows: list[MinedRow], what: str, progress: console.Progress
 ) -> list[MinedRow]:
     """Rows with the teacher's scores of their positives and of their best candidates."""
-    pairs: list[Pair] = []
-    asked = []
+    wanted = []
     for row in rows:
         usable = set(_candidates(row)[:DEPTH])
-        places = [place for place, document in enumerate(row.candidate_ids) if document in usable]
-        documents = [*row.positive_ids, *(row.candidate_ids[place] for place in places)]
-        query = collection.queries.by_id(row.query_id)
-        pairs += [(query, collection.corpus.by_id(document)) for document in documents]
-        asked.append(places)
-    scores = iter(reranker.score(pairs, progress, stored=False, what=what).tolist())
-    found = []
-    for row, places in zip(rows, asked, strict=True):
-        positives = [next(scores) for _ in row.positive_ids]
-        candidates: list[float | None] = [None] * len(row.candidate_ids)
-        for place in places:
-            candidates[place] = next(scores)
-        found.append(dataclasses.replace(row, positive_teacher=positives, candidate_teacher=candidates))
-    return found
+        wanted.append([place for place, document in enumerate(row.candidate_ids) if document in usable])
+    pairs = scoring.pairs_of(rows, wanted, collection)
+    scores = reranker.score(pairs, progress, stored=False, what=what)
+    return scoring.with_scores(rows, scoring.in_rows(rows, wanted, scores))
 
 
 def _cleaned(

@@ -163,7 +163,8 @@ def test_a_bi_encoder_gives_similarities(run_here: RunCli, place: Path, tiny: Pa
         *("--teacher", MINILM, "--teacher-kind", "bi", "--drop-above", "0.9", "--trust"),
     )
     assert done.returncode == 2
-    assert "a similarity is none; add --calibrate platt" in done.stderr
+    assert "a similarity score is none; add --calibrate platt" in done.stderr
+    assert "encode" not in done.stderr  # it is said before any work
 
 
 @pytest.mark.parametrize(

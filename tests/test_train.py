@@ -149,6 +149,13 @@ def test_a_teacher_that_saw_the_rows_is_said_to_be_flattered(story: Path) -> Non
     assert any("trained on queries of this split" in note for note in record["summary"]["notes"])
 
 
+def test_that_is_said_again_of_a_second_policy(story: Path, tiny: Path, tmp_path: Path) -> None:
+    again = ("score-teacher", "scored.parquet", "--collection", tiny, "--trust", "--policy", "keep")
+    done = call(*again, "--out", tmp_path / "again.parquet", cwd=story)
+    assert done.returncode == 0, done.stderr
+    assert "trained on queries of this split" in done.stdout
+
+
 def test_mining_again_does_not_hide_what_the_teacher_saw(story: Path, tiny: Path, tmp_path: Path) -> None:
     env = {"EMBEDTRAIN_CACHE": str(tmp_path / "cache")}
     for split, flattered in (("train", True), ("test", False)):
