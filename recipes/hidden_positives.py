@@ -1,0 +1,165 @@
+"""What `recipes/false-negatives.mk` needs besides embedtrain: hide positives, count them among negatives, compare arms.
+
+python recipes/hidden_positives.py hide SOURCE --split train --seed 0 --out COLLECTION
+python recipes/hidden_positives.py count COLLECTION MINED SCORED
+python recipes/hidden_positives.py compare RESULTS [RESULTS ...]
+"""
+
+import argparse
+import csv
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+
+from embedtrain import denoise, statistics
+from embedtrain.collection import Collection
+from embedtrain.mined import read_mined
+
+MEASURE = "nDCG@10"
+RESAMPLES = 10_000
+
+
+def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
+    """A copy of a collection in which every query with several positives has lost half of them, rounded down.
+
+    Where the split is `test`, half of its queries are trained on and half are the test; else the test split is the
+    source's own. What was hidden is the split `hidden`.
+    """
+    collection = Collection(source)
+    rng = np.random.default_rng(seed)
+    judged = {query: dict(documents) for query, documents in collection.qrels(split).items()}
+    queries = [query for query, documents in judged.items() if any(grade > 0 for grade in documents.values())]
+    test = (
+        {query: judged[query] for query in queries if rng.random() < 0.5}
+        if split == "test"
+        else collection.qrels("test")
+    )
+    train: dict[str, dict[str, float]] = {}
+    hidden: dict[str, dict[str, float]] = {}
+    for query in queries:
+        if split == "test" and query in test:
+            continue
+        positives = [document for document, grade in judged[query].items() if grade > 0]
+        lost = {positives[place] for place in rng.permutation(len(positives))[: len(positives) // 2]}
+        train[query] = {document: grade for document, grade in judged[query].items() if document not in lost}
+        if lost:
+            hidden[query] = {document: judged[query][document] for document in sorted(lost)}
+    shutil.rmtree(out, ignore_errors=True)
+    (out / "qrels").mkdir(parents=True)
+    for file in source.iterdir():
+        if file.is_file() and file.name.startswith(("corpus", "queries")):
+            shutil.copy(file, out / file.name)
+    for name, qrels in (("train", train), ("hidden", hidden), ("test", test)):
+        with (out / "qrels" / f"{name}.tsv").open("w", encoding="utf-8", newline="") as lines:
+            table = csv.writer(lines, delimiter="\t", lineterminator="\n")
+            table.writerow(["query-id", "corpus-id", "score"])
+            table.writerows(
+                [q, d, f"{grade:g}"] for q, documents in qrels.items() for d, grade in documents.items()
+            )
+    return {
+        "train_queries": len(train),
+        "test_queries": len(test),
+        "hidden_positives": sum(map(len, hidden.values())),
+        "queries_with_hidden_positives": len(hidden),
+    }
+
+
+def count(collection: Path, mined: Path, scored: Path) -> dict[str, Any]:
+    """How many hidden positives stand among the mined negatives, and how well the teacher's default rule finds them.
+
+    Precision and recall are over the candidates that the teacher scored and that no label speaks for.
+    """
+    hidden = {query: set(documents) for query, documents in Collection(collection).qrels("hidden").items()}
+    negatives = found = 0
+    for row in read_mined(mined):
+        negatives += len(row.negatives)
+        found += len(hidden.get(row.query_id, set()) & set(row.negatives))
+    suspected = right = there = 0
+    for row in read_mined(scored):
+        verdicts = denoise.verdicts(row, denoise.Rules(), denoise.DROP)
+        wanted = hidden.get(row.query_id, set())
+        for document, score, verdict in zip(row.candidate_ids, row.candidate_teacher or (), verdicts, strict=True):
+            if score is not None:
+                suspected += verdict == denoise.DROP
+                right += verdict == denoise.DROP and document in wanted
+                there += document in wanted
+    return {
+        "negatives": negatives,
+        "hidden_among_them": found,
+        "share": round(found / max(1, negatives), 4),
+        "hidden_among_scored": there,
+        "suspected": suspected,
+        "precision": round(right / suspected, 4) if suspected else None,
+        "recall": round(right / there, 4) if there else None,
+    }
+
+
+def compare(results: list[Path]) -> list[dict[str, Any]]:
+    """Every system of several evaluations, one a seed: its mean, and its difference from the one called naive.
+
+    A query's values are averaged over the seeds that asked it; intervals are BCa bootstrap intervals over queries.
+    """
+    values: dict[str, dict[str, list[float]]] = {}
+    for folder in results:
+        for row in pyarrow.parquet.read_table(folder / "per_query.parquet").to_pylist():
+            if row["measure"] == MEASURE:
+                name = Path(row["system"]).name
+                values.setdefault(name, {}).setdefault(row["query_id"], []).append(row["value"])
+    if "naive" not in values:
+        sys.exit(f"no system is called naive: {', '.join(values)}")
+    queries = sorted(values["naive"])
+    means = {name: np.array([np.mean(found[query]) for query in queries]) for name, found in values.items()}
+    rows = []
+    for name, found in means.items():
+        draws = [statistics.bootstrap_means(one[:, None], RESAMPLES, 0)[:, 0] for one in (found, means["naive"])]
+        versus = statistics.compare(found, means["naive"], *draws, 0)
+        ends = versus.interval
+        rows.append(
+            {
+                "system": name,
+                "mean": round(float(found.mean()), 4),
+                "by_seed": [
+                    round(float(np.mean(seed)), 4)
+                    for seed in zip(*(values[name][q] for q in queries), strict=False)
+                ],
+                "difference": round(versus.difference, 4),
+                "low": None if ends is None else round(ends.low, 4),
+                "high": None if ends is None else round(ends.high, 4),
+                "p": versus.p_randomization,
+            }
+        )
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    hiding = commands.add_parser("hide")
+    hiding.add_argument("source", type=Path)
+    hiding.add_argument("--split", default="train")
+    hiding.add_argument("--seed", type=int, default=0)
+    hiding.add_argument("--out", type=Path, required=True)
+    counting = commands.add_parser("count")
+    counting.add_argument("paths", type=Path, nargs=3)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("results", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    if arguments.command == "hide":
+        print(json.dumps(hide(arguments.source, arguments.split, arguments.seed, arguments.out)))
+    elif arguments.command == "count":
+        print(json.dumps(count(*arguments.paths)))
+    else:
+        for row in compare(arguments.results):
+            ends = "" if row["low"] is None else f" [{row['low']:+.4f}, {row['high']:+.4f}]"
+            seeds = " ".join(f"{value:.4f}" for value in row["by_seed"])
+            print(f"{row['system']:<12} {row['mean']:.4f}   {row['difference']:+.4f}{ends}   by seed {seeds}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
