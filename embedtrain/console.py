@@ -157,7 +157,9 @@ def summary(values: dict[str, Any], dropped: dict[str, int]) -> None:
         if isinstance(value, dict) and name != "table":
             flat = {key: item for key, item in value.items() if not isinstance(item, dict | list)}
             if len(flat) == len(value) and flat:
-                lines.append((label, ", ".join(f"{key} {_shown(item)}" for key, item in flat.items())))
+                lines.append(
+                    (label, ", ".join(f"{key.replace('_', ' ')} {_shown(item)}" for key, item in flat.items()))
+                )
         elif value is not None and not isinstance(value, dict | list):
             lines.append((label, _shown(value)))
     if dropped:

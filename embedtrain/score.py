@@ -183,7 +183,7 @@ def _teachers_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What is recorded of the teachers that a scored artifact was made with."""
     named = [item["sha256"] for item in record.get("inputs", []) if item["role"] == "teacher"]
     ancestry = record.get("ancestry", {})
-    return [ancestry[sha256] for sha256 in named if sha256 in ancestry]
+    return [{**ancestry[sha256], "ancestry": ancestry} for sha256 in named if sha256 in ancestry]
 
 
 def _believed(
@@ -248,7 +248,7 @@ def score(
         notes += said
     judged = [_verdict(row, rules, options, chances, labels.get(row.query_id, {})) for row in scores.rows]
     summary |= findings.counts(judged)
-    summary["false_negatives"] = findings.false_negatives(judged, rules, chances, labels, options.seed)
+    summary["estimated_false_negatives"] = findings.false_negatives(judged, rules, chances, labels, options.seed)
     summary["table"] = findings.table(judged)
     if options.sample == denoise.STRATIFIED and options.candidates == "selected" and names:
         notes.append("only selected candidates were scored, so --sample stratified had no others to choose from")
