@@ -118,7 +118,7 @@ def _known(rows: list[MinedRow], record: Mapping[str, Any], path: Path) -> _Scor
 
 
 def _calibrated(scores: _Scores, way: str, labels: review.Labels, seed: int) -> tuple[Calibration, dict[str, Any]]:
-    """A calibration fitted to half of the queries, and what the other half says of it.
+    """A calibration fitted to half of the queries, and what the other half says of it, for the summary.
 
     Right are known positives and what a label says; not right is what was judged not relevant, by qrels or a label.
     """
@@ -139,14 +139,16 @@ def _calibrated(scores: _Scores, way: str, labels: review.Labels, seed: int) -> 
     found = calibration.fit(values[True], right[True].astype(bool), way)
     held, answers = values[False], right[False].astype(bool)
     return found, {
-        "way": way,
-        "slope": found.slope,
-        "intercept": found.intercept,
-        "labels": len(right[True]),
-        "held_out": len(answers),
-        "error_before": round(calibration.error(Calibration()(held), answers), 4),
-        "error_after": round(calibration.error(found(held), answers), 4),
-        "curve": calibration.curve(found(held), answers),
+        "calibration": {
+            "way": way,
+            "slope": found.slope,
+            "intercept": found.intercept,
+            "labels": len(right[True]),
+            "held_out": len(answers),
+            "error_before": round(calibration.error(Calibration()(held), answers), 4),
+            "error_after": round(calibration.error(found(held), answers), 4),
+        },
+        "calibration_curve": calibration.curve(found(held), answers),
     }
 
 
@@ -242,7 +244,8 @@ def score(
         summary["teacher"] = trusted
     chances: Calibration | None = None
     if options.calibrate:
-        chances, summary["calibration"] = _calibrated(scores, options.calibrate, labels, options.seed)
+        chances, measured = _calibrated(scores, options.calibrate, labels, options.seed)
+        summary |= measured
     elif rules.absolute:
         chances, said = _own_probabilities(scores.scale, summary.get("calibration"))
         notes += said

@@ -16,6 +16,8 @@ import pytest
 from conftest import write_collection
 
 from embedtrain.inference import CPU_WINDOW
+from embedtrain.models import MINILM, find_model
+from embedtrain.reranker import Reranker
 
 WORDS = [
     "alpha",
@@ -162,9 +164,9 @@ def test_killed_while_it_trains_it_ends_with_the_same_bytes(tiny: Path, tmp_path
         kills = 0
         while True:
             run = start(out)
-            before = {path.name for path in tmp_path.glob(".cut.work-*/step-*")}
+            before = {path.name for path in tmp_path.glob(".cut.work-*/round-*/step-*")}
             while out == "cut" and kills < KILLS and run.poll() is None:
-                if {path.name for path in tmp_path.glob(".cut.work-*/step-*")} - before:
+                if {path.name for path in tmp_path.glob(".cut.work-*/round-*/step-*")} - before:
                     time.sleep(0.1 * kills)  # in a step, in a save, between them
                     run.send_signal(signal.SIGKILL)
                     break
@@ -178,3 +180,43 @@ def test_killed_while_it_trains_it_ends_with_the_same_bytes(tiny: Path, tmp_path
         assert kills == (KILLS if out == "cut" else 0)
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
     assert len((tmp_path / "cut" / "metrics.jsonl").read_text("utf-8").splitlines()) == 8
+
+
+# What is scored is put on disk after each chunk, not after half a minute.
+CHUNK_BY_CHUNK = (
+    "import runpy, sys; from embedtrain import inference; inference.SECONDS = 0.0; inference.CPU_TOKENS = 256; "
+    "sys.argv = ['embedtrain', *sys.argv[1:]]; runpy.run_module('embedtrain', run_name='__main__')"
+)
+
+
+def test_killed_while_it_scores_it_ends_with_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
+    def start(cache: str, out: str, *flags: str) -> "subprocess.Popen[str]":
+        command = ["score-teacher", "mined.parquet", "--collection", str(tiny), "--teacher", "teacher", "--trust"]
+        return subprocess.Popen(
+            [sys.executable, "-c", CHUNK_BY_CHUNK, *command, "--candidates", "5", "--out", out, *flags],
+            cwd=tmp_path,
+            env={**os.environ, "EMBEDTRAIN_CACHE": str(tmp_path / cache)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    mine = [sys.executable, "-m", "embedtrain", "mine", str(tiny), "--retriever", "bm25", "--out", "mined.parquet"]
+    subprocess.run([*mine, "--quiet"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    Reranker.from_encoder(find_model(MINILM), seed=0, max_length=48).save(tmp_path / "teacher")
+    run = start("whole", "whole.parquet")
+    _, said = run.communicate(timeout=300)
+    assert run.returncode == 0, said
+    for _ in range(KILLS):
+        run = start("cut", "cut.parquet")
+        before = set((tmp_path / "cut").rglob("[0-9]*.safetensors"))
+        while not set((tmp_path / "cut").rglob("[0-9]*.safetensors")) - before:
+            assert run.poll() is None
+            time.sleep(0.002)
+        kill(run)
+        assert not (tmp_path / "cut.parquet").exists()
+    run = start("cut", "cut.parquet")
+    _, said = run.communicate(timeout=300)
+    assert run.returncode == 0, said
+    assert "more were in the cache" in said
+    assert (tmp_path / "cut.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()

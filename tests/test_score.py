@@ -308,6 +308,9 @@ def test_probabilities_are_fitted_to_labels(counted: Any, tmp_path: Path) -> Non
     # A logit of -2 was never right and one of 2 always: the fit says so more firmly than the teacher.
     assert fitted["slope"] > 1
     assert fitted["error_after"] < fitted["error_before"]
+    assert sum(part["pairs"] for part in told["calibration_curve"]) == fitted["held_out"]
+    shown = counted("--calibrate", "platt", judged=True).stdout
+    assert f"slope {fitted['slope']:.4g}" in shown
     rows = read_mined(tmp_path / "s.parquet")
     assert all(
         score in (-2.0, -1.0, 0.0, 1.0, 2.0) for row in rows for score in row.candidate_teacher or () if score
