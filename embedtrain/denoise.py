@@ -13,7 +13,7 @@ import numpy as np
 from embedtrain.calibration import Calibration
 from embedtrain.errors import UsageError
 from embedtrain.mined import MinedRow
-from embedtrain.negatives import ELIGIBLE, SELECTED, ratio_threshold
+from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED, ratio_threshold
 from embedtrain.sampling import generator, stratified
 
 KEEP, DROP, PROMOTE, MASK = "keep", "drop", "promote", "mask"
@@ -74,8 +74,10 @@ def probabilities(row: MinedRow, chances: Calibration | None) -> list[float | No
 
 def as_mined(row: MinedRow) -> list[bool]:
     """Which candidates the miner selected, whoever stands in their place now."""
+    verdicts = row.verdict or [KEEP] * len(row.candidate_ids)
     return [
-        why == SELECTED or (used and why != ELIGIBLE) for used, why in zip(row.selected, row.reason, strict=True)
+        why == SELECTED or (why == JUDGED and (used or verdict == PROMOTE))
+        for used, why, verdict in zip(row.selected, row.reason, verdicts, strict=True)
     ]
 
 
@@ -90,14 +92,14 @@ def verdicts(
     """What becomes of each candidate of a scored row.
 
     Only candidates that serve as negatives, or would do, and have a score are judged. `labels` say of documents whether
-    somebody found them right; that word stands before the teacher's, whatever the policy.
+    somebody found them right; that word stands before the teacher's, whatever the policy. Known positives stay as they are.
     """
     if row.positive_teacher is None or row.candidate_teacher is None:
         raise ValueError(f"the row of query {row.query_id} has no scores")
     bound = rules.bound(row.positive_teacher)
     found = []
     for index, (document, score) in enumerate(zip(row.candidate_ids, row.candidate_teacher, strict=True)):
-        label = labels.get(document) if labels else None
+        label = labels.get(document) if labels and document not in row.positive_ids else None
         if label is not None:
             found.append(PROMOTE if label else KEEP)
         elif score is None or row.reason[index] not in (SELECTED, ELIGIBLE):
@@ -117,7 +119,7 @@ def _fate(policy: str, *, suspected: bool, unclear: bool) -> str:
 
 
 def chosen(row: MinedRow, found: Sequence[str], wanted: int | None, way: str, seed: int) -> list[bool]:
-    """Which candidates of a scored row stand for its negatives, given its verdicts: `wanted` at most, None: as mined.
+    """Which candidates of a scored row stand for its negatives, given its verdicts: `wanted` at most, None: as many as mined.
 
     rank: those the miner selected and nothing took back, masked ones among them; in the place of others the next by rank
     that the teacher has seen and nothing speaks against. stratified: all chosen anew among the survivors, one from each
@@ -132,7 +134,9 @@ def chosen(row: MinedRow, found: Sequence[str], wanted: int | None, way: str, se
             free.append(index)
         elif mined[index] and verdict in (KEEP, MASK):
             taken.add(index)  # picked by hand, masked, or never scored
-    room = max(0, (sum(mined) if wanted is None else wanted) - len(taken))
+    count = sum(mined) if wanted is None else wanted
+    taken = set(sorted(taken, key=row.place)[:count])
+    room = count - len(taken)
     if way == STRATIFIED:
         values = np.array([scores[index] for index in free], dtype=np.float64)
         rng = generator(seed, row.query_id, "by the teacher")

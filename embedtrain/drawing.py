@@ -38,6 +38,12 @@ class Row:
     label: int = -1
     source: str = ""
 
+    @property
+    def compared(self) -> list[str]:
+        """Those of its negatives that it is compared with: masked ones stay documents and are none."""
+        masked = set(self.not_negatives) - set(self.explicit)
+        return [document for document in self.negatives if document not in masked]
+
     def __post_init__(self) -> None:
         if not self.positives:
             raise ValueError(f"the row of query {self.query_id!r} has no positive")

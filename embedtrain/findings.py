@@ -111,6 +111,6 @@ def _band(rank: int | None) -> int:
 
 
 def strangers(rows: Sequence[MinedRow], labels: Mapping[str, Mapping[str, bool]]) -> int:
-    """Labels of pairs that are no candidates of these rows."""
-    there = {row.query_id: set(row.candidate_ids) for row in rows}
+    """Labels that say nothing here: of pairs that are no candidates of these rows, or of known positives."""
+    there = {row.query_id: set(row.candidate_ids) - set(row.positive_ids) for row in rows}
     return sum(document not in there.get(query, ()) for query, judged in labels.items() for document in judged)

@@ -191,7 +191,12 @@ def _mined_example(row: Any, collection: Any) -> dict[str, Any]:
 
     negatives = row.negative_indices
     # The best of the others, those that something spoke against first.
-    others = [i for i in range(len(row.candidate_ids)) if i not in negatives and row.reason[i] != "eligible"]
+    spared = [verdict != "keep" for verdict in row.verdict or ["keep"] * len(row.candidate_ids)]
+    others = [
+        i
+        for i, why in enumerate(row.reason)
+        if i not in negatives and (spared[i] or why not in ("eligible", "selected"))
+    ]
     positives = []
     for index, identifier in enumerate(row.positive_ids[:_POSITIVES]):
         told = {

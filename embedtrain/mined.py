@@ -95,7 +95,7 @@ class MinedRow:
         """Indices of selected candidates whose verdict is none of these: those judged not relevant first, then by rank,
         then those drawn at random."""
         verdicts = self.verdict or ["keep"] * len(self.candidate_ids)
-        order = sorted(range(len(self.candidate_ids)), key=self._place)
+        order = sorted(range(len(self.candidate_ids)), key=self.place)
         return [index for index in order if self.selected[index] and verdicts[index] not in refused]
 
     @property
@@ -103,7 +103,8 @@ class MinedRow:
         """Indices of the candidates that serve as negatives, selected and not taken back, in their order."""
         return self._selected_without(NOT_NEGATIVE)
 
-    def _place(self, index: int) -> tuple[bool, float, int]:
+    def place(self, index: int) -> tuple[bool, float, int]:
+        """What negatives are ordered by: those judged not relevant first, then by rank, then those drawn at random."""
         rank = self.candidate_ranks[index]
         return self.reason[index] != JUDGED, float("inf") if rank is None else rank, index
 

@@ -132,8 +132,10 @@ class Reranker:
         pairs = list(dict.fromkeys(pairs))
         lengths = self.token_lengths(pairs)
         long = [pairs[i] for i in np.flatnonzero(lengths > self.max_length)]
-        queries = sum(shorter != pair for pair, shorter in zip(long, self._fitting(long), strict=True))
-        return Cut(len(pairs), len(long), queries, int(lengths.max(initial=0)), self.max_length)
+        fitting = self._fitting(long)
+        queries = sum(shorter != pair for pair, shorter in zip(long, fitting, strict=True))
+        documents = int((self.token_lengths(fitting) > self.max_length).sum())
+        return Cut(len(pairs), documents, queries, int(lengths.max(initial=0)), self.max_length)
 
     def forward(self, pairs: Sequence[Pair], *, width: int = 0) -> torch.Tensor:
         """Raw logits (n,) of one chunk of pairs, with gradient where grad mode is on.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embedtrain import atomic, readers
 from embedtrain.collection import Collection
-from embedtrain.errors import EmbedtrainError
+from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import MinedRow
 from embedtrain.negatives import ELIGIBLE, SELECTED
 
@@ -38,6 +38,19 @@ def doubtful(
     ]
     found.sort(key=lambda one: (-one[0], one[1].query_id, one[1].candidate_ids[one[2]]))
     return [one for one in found[:SHOWN] if one[0] > 0]
+
+
+def check(path: Path, labels: Path | None) -> None:
+    """Refuse a place for a review that holds a person's labels, or is where they are read from; UsageError."""
+    if labels is not None and path.resolve() == labels.resolve():
+        raise UsageError(
+            f"--review {path} is also the file of --labels, which it would replace; name another file"
+        )
+    if path.is_file() and any(str(row.get("label") or "").strip() for _, row in readers.rows(path)):
+        raise UsageError(
+            f"--review {path} holds labels, which would be lost; name another file, and this one with --labels"
+        )
+    atomic.ensure_writable(path)
 
 
 def write(path: Path, rows: Sequence[MinedRow], collection: Collection, labels: Labels) -> int:

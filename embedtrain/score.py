@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import atomic, belief, calibration, console, denoise, findings, review, scoring, teachers
+from embedtrain import belief, calibration, console, denoise, findings, review, scoring, teachers
 from embedtrain.artifacts import Claim, beyond_limit, read_record
 from embedtrain.calibration import Calibration
 from embedtrain.collection import Collection
@@ -16,7 +16,7 @@ from embedtrain.config import ScoreOptions
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.mined import MinedRow, read_mined, to_table
 from embedtrain.models import find_model
-from embedtrain.negatives import JUDGED
+from embedtrain.negatives import ELIGIBLE, JUDGED
 
 # What the scores of an artifact are: raw logits, similarities of a bi-encoder, or means of standardised ones.
 LOGIT, SIMILARITY, STANDARDISED = "logit", "similarity", "standardised"
@@ -39,6 +39,12 @@ def check(options: ScoreOptions, teachers_named: int) -> denoise.Rules:
     if len(options.kinds) > 1 and len(options.kinds) != teachers_named:
         raise UsageError(
             f"--teacher-kind is given {len(options.kinds)} times for {teachers_named} teachers; once, or for each"
+        )
+    for kind in options.kinds:
+        teachers.check_kind(kind)
+    if options.max_length is not None and teachers.CROSS not in options.kinds:
+        raise UsageError(
+            "--max-length counts query and document together, which a bi-encoder never sees; leave it out"
         )
     logits = teachers_named == 1 and options.kinds == (teachers.CROSS,)
     if options.drop_above is not None and teachers_named and not logits and not options.calibrate:
@@ -64,10 +70,11 @@ class _Scores:
 def _wanted(row: MinedRow, candidates: str) -> list[int]:
     """Indices of the candidates that are scored: all, or those selected as negatives and the first ranks."""
     first = int(candidates) if _is_count(candidates) else 0
+    mined = denoise.as_mined(row)  # whoever took their places may have been seen by another teacher alone
     return [
         index
         for index, (used, rank) in enumerate(zip(row.selected, row.candidate_ranks, strict=True))
-        if used or candidates == "all" or (rank is not None and rank <= first)
+        if used or mined[index] or candidates == "all" or (rank is not None and rank <= first)
     ]
 
 
@@ -85,10 +92,12 @@ def _score(
     found: list[NDArray[np.float32]] = []
     said: dict[str, Any] = {"pairs": len(dict.fromkeys(flat))}
     logits = True
-    for number, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
-        teacher = teachers.load(
-            name, kind, options.max_length if kind == teachers.CROSS else None, options.precision
-        )
+    # All are loaded before one scores: what is wrong with the last is said at once.
+    loaded = [
+        teachers.load(name, kind, options.max_length, options.precision)
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    for number, (name, teacher) in enumerate(zip(names, loaded, strict=True), start=1):
         scores = teacher.score(flat, progress)
         if not np.isfinite(scores).all():
             raise EmbedtrainError(f"teacher {name} gives scores that are not finite; train it again")
@@ -113,8 +122,34 @@ def _known(rows: list[MinedRow], record: Mapping[str, Any], path: Path) -> _Scor
     summary = record["summary"]
     if record["kind"] != "scored" or "scale" not in summary:
         raise UsageError(f"{path} has no scores yet; name who gives them: --teacher")
-    kept = {key: value for key, value in summary.items() if key == "pairs" or key.startswith("pairs_cut")}
+    whole = len(rows) == record["rows"]
+    kept = {k: v for k, v in summary.items() if whole and (k == "pairs" or k.startswith("pairs_cut"))}
     return _Scores(rows, summary["scale"], kept)
+
+
+def _has_others(row: MinedRow) -> bool:
+    """Whether a candidate that the miner did not select has a score and would do as a negative."""
+    scores = row.candidate_teacher or ()
+    return any(why == ELIGIBLE and score is not None for why, score in zip(row.reason, scores, strict=True))
+
+
+def _check_labels(rows: Sequence[MinedRow], candidates: str, labels: review.Labels) -> None:
+    """Say before any scoring that there will be too few documents judged not relevant for a calibration."""
+    there = sum(
+        labels.get(row.query_id, {}).get(row.candidate_ids[index], row.reason[index] != JUDGED) is False
+        for row in rows
+        for index in _wanted(row, candidates)
+    )
+    if there < 2 * LEAST_LABELS:
+        raise EmbedtrainError(_too_few(there))
+
+
+def _too_few(there: int) -> str:
+    return (
+        f"--calibrate fits to one half of the queries and is measured on the other: each needs {LEAST_LABELS} positives and "
+        f"{LEAST_LABELS} documents judged not relevant with a score, and {there} are there; judge some with --review and "
+        "--labels, score more with --candidates all, or leave the flag out"
+    )
 
 
 def _calibrated(scores: _Scores, way: str, labels: review.Labels, seed: int) -> tuple[Calibration, dict[str, Any]]:
@@ -131,11 +166,7 @@ def _calibrated(scores: _Scores, way: str, labels: review.Labels, seed: int) -> 
         int((right[fits] == kind).sum()) if len(right[fits]) else 0 for fits in parts for kind in (True, False)
     )
     if fewest < LEAST_LABELS:
-        raise EmbedtrainError(
-            f"--calibrate fits to one half of the queries and is measured on the other: each needs {LEAST_LABELS} positives and "
-            f"{LEAST_LABELS} documents judged not relevant with a score, and one has {fewest}; judge some with --review and "
-            "--labels, score more with --candidates all, or leave the flag out"
-        )
+        raise EmbedtrainError(_too_few(fewest))
     found = calibration.fit(values[True], right[True].astype(bool), way)
     held, answers = values[False], right[False].astype(bool)
     return found, {
@@ -157,7 +188,7 @@ def _judged(row: MinedRow, labels: Mapping[str, bool]) -> list[tuple[float, bool
     found = [(score, True) for score in row.positive_teacher or ()]
     for document, score, why in zip(row.candidate_ids, row.candidate_teacher or (), row.reason, strict=True):
         label = labels.get(document, False if why == JUDGED else None)
-        if score is not None and label is not None:
+        if score is not None and label is not None and document not in row.positive_ids:
             found.append((score, label))
     return found
 
@@ -182,33 +213,29 @@ def _split(ancestry: Mapping[str, Any], sha256: str) -> str | None:
 
 
 def _teachers_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What is recorded of the teachers that a scored artifact was made with."""
-    named = [item["sha256"] for item in record.get("inputs", []) if item["role"] == "teacher"]
+    """What is recorded of the teachers that a scored artifact, or the one it was judged anew from, was made with."""
     ancestry = record.get("ancestry", {})
+    inputs = record.get("inputs", [])
+    named = [item["sha256"] for item in inputs if item["role"] == "teacher"]
+    if not named:
+        parents = [
+            ancestry[item["sha256"]] for item in inputs if item["role"] == "scored" and item["sha256"] in ancestry
+        ]
+        return [one for parent in parents for one in _teachers_of({**parent, "ancestry": ancestry})]
     return [{**ancestry[sha256], "ancestry": ancestry} for sha256 in named if sha256 in ancestry]
 
 
-def _believed(
-    scores: _Scores, records: Sequence[Mapping[str, Any]], *, flattered: bool, trust: bool, seed: int
-) -> tuple[dict[str, Any], list[str]]:
-    """What speaks for and against the teachers; EmbedtrainError where it is certain that they are not to be believed."""
-    found = belief.measure(scores.rows, logits=scores.scale == LOGIT, seed=seed)
-    summary = found.summary() if found else {}
+def _doubts(summaries: Sequence[Mapping[str, Any] | None], on: str, *, trust: bool) -> list[str]:
+    """What speaks against teachers; EmbedtrainError where it is certain that they are not to be believed."""
     notes = []
-    if flattered:
-        notes.append("a teacher was trained on queries of this split: its agreement with their labels flatters it")
-    doubts = [belief.doubt(summary, "on these rows")]
-    doubts += [
-        belief.doubt(record.get("summary", {}).get("held_out"), "on its held-out queries") for record in records
-    ]
-    for sentence, certain in filter(None, doubts):
+    for sentence, certain in filter(None, (belief.doubt(summary, on) for summary in summaries)):
         if certain and not trust:
             raise EmbedtrainError(
-                f"{sentence}: train it on more, leave it out, or go on with --trust (--policy keep drops nothing); the scores "
-                "are kept, so that costs no scoring"
+                f"{sentence}: train it on more, leave it out, or go on with --trust (--policy keep drops nothing); what was "
+                "scored is kept and costs nothing then"
             )
         notes.append(f"{sentence}: use its scores with care (--policy keep, --loss infonce)")
-    return summary, notes
+    return notes
 
 
 def score(
@@ -233,11 +260,21 @@ def score(
         raise EmbedtrainError(f"{mined_path} has no rows; mine a split that has queries")
     labels, dropped = review.read(labels_path) if labels_path else ({}, {})
     record = read_record(mined_path) or {}
-    scores = _score(rows, collection, names, options, progress) if names else _known(rows, record, mined_path)
     records = [read_record(find_model(name).path) or {} for name in names] or _teachers_of(record)
-    flattered = any(_trained_on(one, claim.inputs[1].sha256, mined_path) for one in records)
-    summary: dict[str, Any] = {"queries": len(rows), "scale": scores.scale, **scores.said}
-    trusted, notes = _believed(scores, records, flattered=flattered, trust=options.trust, seed=options.seed)
+    held_out = [one.get("summary", {}).get("held_out") for one in records]
+    if not names:
+        held_out = record.get("summary", {}).get("held_out", [])
+    notes = []
+    if any(_trained_on(one, claim.inputs[1].sha256, mined_path) for one in records):
+        notes.append("a teacher was trained on queries of this split: its agreement with their labels flatters it")
+    notes += _doubts(held_out, "on its held-out queries", trust=options.trust)
+    if options.calibrate and names:
+        _check_labels(rows, options.candidates, labels)
+    scores = _score(rows, collection, names, options, progress) if names else _known(rows, record, mined_path)
+    summary: dict[str, Any] = {"queries": len(rows), "scale": scores.scale, **scores.said, "held_out": held_out}
+    found = belief.measure(scores.rows, logits=scores.scale == LOGIT, labels=labels, seed=options.seed)
+    trusted = found.summary() if found else {}
+    notes += _doubts([trusted], "on these rows", trust=options.trust)
     if not names:
         summary["calibration"] = record["summary"].get("calibration")
     if trusted:
@@ -253,10 +290,10 @@ def score(
     summary |= findings.counts(judged)
     summary["estimated_false_negatives"] = findings.false_negatives(judged, rules, chances, labels, options.seed)
     summary["table"] = findings.table(judged)
-    if options.sample == denoise.STRATIFIED and options.candidates == "selected" and names:
-        notes.append("only selected candidates were scored, so --sample stratified had no others to choose from")
+    if options.sample == denoise.STRATIFIED and not any(map(_has_others, scores.rows)):
+        notes.append("only mined negatives were scored, so --sample stratified had no others to choose from")
     if unknown := findings.strangers(judged, labels):
-        notes.append(f"{unknown:,} labels are of pairs that are not among these candidates")
+        notes.append(f"{unknown:,} labels are of pairs that are not among these candidates, or of known positives")
     if notes:
         summary["notes"] = notes
     left_out = beyond_limit(len(mined), options.limit) | dropped
@@ -294,6 +331,5 @@ def _verdict(
 
 def write_review(path: Path, scored: Path, collection: Path, labels_path: Path | None) -> int:
     """Write the doubtful negatives of a scored artifact for a person to judge; how many there are."""
-    atomic.ensure_writable(path)
     labels, _ = review.read(labels_path) if labels_path else ({}, {})
     return review.write(path, read_mined(scored), Collection(collection), labels)

@@ -42,6 +42,6 @@ def in_rows(
 def with_scores(rows: Sequence[MinedRow], scores: Sequence[Scores]) -> list[MinedRow]:
     """Rows with what a teacher, or several together, say of them."""
     return [
-        dataclasses.replace(row, positive_teacher=positives, candidate_teacher=candidates)
+        dataclasses.replace(row, positive_teacher=positives, candidate_teacher=candidates, teachers=[])
         for row, (positives, candidates) in zip(rows, scores, strict=True)
     ]

@@ -33,7 +33,7 @@ from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.inference import token_budget
 from embedtrain.mined import NOT_NEGATIVE, MinedRow, read_mined
 from embedtrain.models import find_model
-from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED
+from embedtrain.negatives import ELIGIBLE, JUDGED, OPEN, SELECTED
 from embedtrain.reranker import Pair, Reranker
 from embedtrain.workers import Workers, side_by_side
 
@@ -122,11 +122,13 @@ def _candidates(row: MinedRow) -> list[str]:
 def _scored(
     reranker: Reranker, collection: Collection, rows: list[MinedRow], what: str, progress: console.Progress
 ) -> list[MinedRow]:
-    """Rows with the teacher's scores of their positives and of their best candidates."""
-    wanted = []
-    for row in rows:
-        usable = set(_candidates(row)[:DEPTH])
-        wanted.append([place for place, document in enumerate(row.candidate_ids) if document in usable])
+    """Rows with the teacher's scores of their positives and of the first candidates that no label or text speaks for.
+
+    What a rule on scores or ranks left out is among them: there the retriever errs.
+    """
+    wanted = [
+        [place for place, why in enumerate(row.reason) if why in OPEN or why == JUDGED][:DEPTH] for row in rows
+    ]
     pairs = scoring.pairs_of(rows, wanted, collection)
     scores = reranker.score(pairs, progress, stored=False, what=what)
     return scoring.with_scores(rows, scoring.in_rows(rows, wanted, scores))

@@ -28,19 +28,19 @@ class Teacher(Protocol):
         """What of distinct pairs is too long for it."""
 
 
-def load(name: str, kind: str, max_length: int | None, precision: str) -> Teacher:
-    """The teacher of a folder or hub name. Raises UsageError for another kind, EmbedtrainError for a model of the other.
-
-    `max_length` is that of a pair and goes with a cross-encoder alone.
-    """
+def check_kind(kind: str) -> None:
+    """Raise UsageError for a kind of teacher there is none of."""
     if kind not in KINDS:
         raise UsageError(f"--teacher-kind {kind}: {' and '.join(KINDS)} are the kinds")
+
+
+def load(name: str, kind: str, max_length: int | None, precision: str) -> Teacher:
+    """The teacher of a folder or hub name; EmbedtrainError for a model of another kind.
+
+    `max_length` is that of a pair and acts on a cross-encoder alone.
+    """
     if kind == CROSS:
         return _Cross(Reranker.load(find_model(name), max_length, wanted=precision))
-    if max_length is not None:
-        raise UsageError(
-            "--max-length counts query and document together, which a bi-encoder never sees; leave it out"
-        )
     return _Bi(Encoder.load(find_encoder(name), wanted=precision))
 
 

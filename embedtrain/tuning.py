@@ -201,12 +201,12 @@ class Tuning:
         if "supcon" in self._work.weights:
             found = rows.labelled(found)
         comparing = [name for name in self._work.weights if name in losses.NEEDS_NEGATIVES]
-        if comparing and not any(row.negatives for row in found):
+        if comparing and not any(row.compared for row in found):
             raise EmbedtrainError(
                 f"--loss {comparing[0]} compares a positive with negatives of its own row and no row has one; mine some "
                 "with: embedtrain mine"
             )
-        if self._claim.stage == "finetune" and self._work.negatives and not any(row.negatives for row in found):
+        if self._claim.stage == "finetune" and self._work.negatives and not any(row.compared for row in found):
             self._notes.append("no row has a mined negative: only the other documents of a batch are compared")
         settings = self._trainable.settings(
             options, teacher_temperature=self._work.teacher_temperature, standardize=self._work.standardize
@@ -276,7 +276,7 @@ class Tuning:
         said = cautions.warnings_for(
             pairs=len(found),
             batch_size=options.batch_size,
-            negatives=min(self._work.negatives, max((len(row.negatives) for row in found), default=0)),
+            negatives=min(self._work.negatives, max((len(row.compared) for row in found), default=0)),
             temperature=options.temperature if tempered else None,
             normalised=self._encoder.similarity == "cosine",
             schedule=Schedule(

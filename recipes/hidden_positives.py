@@ -19,6 +19,7 @@ import pyarrow.parquet
 from embedtrain import denoise, statistics
 from embedtrain.collection import Collection
 from embedtrain.mined import read_mined
+from embedtrain.negatives import ELIGIBLE, SELECTED
 
 MEASURE = "nDCG@10"
 RESAMPLES = 10_000
@@ -49,6 +50,8 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
         train[query] = {document: grade for document, grade in judged[query].items() if document not in lost}
         if lost:
             hidden[query] = {document: judged[query][document] for document in sorted(lost)}
+    if out.resolve() == source.resolve() or source.resolve().is_relative_to(out.resolve()):
+        sys.exit(f"--out {out} would replace the source; name another folder")
     shutil.rmtree(out, ignore_errors=True)
     (out / "qrels").mkdir(parents=True)
     for file in source.iterdir():
@@ -84,7 +87,7 @@ def count(collection: Path, mined: Path, scored: Path) -> dict[str, Any]:
         verdicts = denoise.verdicts(row, denoise.Rules(), denoise.DROP)
         wanted = hidden.get(row.query_id, set())
         for document, score, verdict in zip(row.candidate_ids, row.candidate_teacher or (), verdicts, strict=True):
-            if score is not None:
+            if score is not None and row.reason[row.candidate_ids.index(document)] in (SELECTED, ELIGIBLE):
                 suspected += verdict == denoise.DROP
                 right += verdict == denoise.DROP and document in wanted
                 there += document in wanted
@@ -105,28 +108,30 @@ def compare(results: list[Path]) -> list[dict[str, Any]]:
     A query's values are averaged over the seeds that asked it; intervals are BCa bootstrap intervals over queries.
     """
     values: dict[str, dict[str, list[float]]] = {}
+    by_seed: dict[str, list[float]] = {}
     for folder in results:
+        found: dict[str, dict[str, float]] = {}
         for row in pyarrow.parquet.read_table(folder / "per_query.parquet").to_pylist():
             if row["measure"] == MEASURE:
-                name = Path(row["system"]).name
-                values.setdefault(name, {}).setdefault(row["query_id"], []).append(row["value"])
+                found.setdefault(Path(row["system"]).name, {})[row["query_id"]] = row["value"]
+        for name, of_queries in found.items():
+            by_seed.setdefault(name, []).append(round(float(np.mean(list(of_queries.values()))), 4))
+            for query, value in of_queries.items():
+                values.setdefault(name, {}).setdefault(query, []).append(value)
     if "naive" not in values:
         sys.exit(f"no system is called naive: {', '.join(values)}")
     queries = sorted(values["naive"])
-    means = {name: np.array([np.mean(found[query]) for query in queries]) for name, found in values.items()}
+    means = {name: np.array([np.mean(one[query]) for query in queries]) for name, one in values.items()}
     rows = []
-    for name, found in means.items():
-        draws = [statistics.bootstrap_means(one[:, None], RESAMPLES, 0)[:, 0] for one in (found, means["naive"])]
-        versus = statistics.compare(found, means["naive"], *draws, 0)
+    for name, mean in means.items():
+        draws = [statistics.bootstrap_means(one[:, None], RESAMPLES, 0)[:, 0] for one in (mean, means["naive"])]
+        versus = statistics.compare(mean, means["naive"], *draws, 0)
         ends = versus.interval
         rows.append(
             {
                 "system": name,
-                "mean": round(float(found.mean()), 4),
-                "by_seed": [
-                    round(float(np.mean(seed)), 4)
-                    for seed in zip(*(values[name][q] for q in queries), strict=False)
-                ],
+                "mean": round(float(mean.mean()), 4),
+                "by_seed": by_seed[name],
                 "difference": round(versus.difference, 4),
                 "low": None if ends is None else round(ends.low, 4),
                 "high": None if ends is None else round(ends.high, 4),

@@ -6,7 +6,7 @@ from test_denoise import row
 
 from embedtrain import belief
 from embedtrain.mined import MinedRow
-from embedtrain.negatives import JUDGED, KNOWN_POSITIVE, SELECTED
+from embedtrain.negatives import ABOVE_MAX_RATIO, ELIGIBLE, JUDGED, KNOWN_POSITIVE, NEAR_POSITIVE, SELECTED
 
 
 def test_by_hand() -> None:
@@ -82,6 +82,55 @@ def test_upside_down() -> None:
     found = belief.measure([row([5.0, 4.0]), row([3.0, 1.0])], logits=True)
     assert found is not None
     assert found.auc == 0.25
-    sentence, certain = belief.doubt(found.summary(), "here") or ("", False)
-    assert certain
+    sentence, certain = belief.doubt(found.summary(), "here") or ("", True)
+    assert not certain  # two queries are too few to say so
     assert "more often than not here (AUC 0.25)" in sentence
+    many = belief.measure([row([5.0, 4.0 + n / 10]) for n in range(20)], logits=True)
+    assert many is not None
+    assert belief.doubt(many.summary(), "here") == (
+        "the teacher ranks negatives above positives more often than not here (AUC 0.00)",
+        True,
+    )
+
+
+def ruled(scored: bool) -> list[MinedRow]:
+    """Rows whose positive the retriever has below two candidates that score too much like it to be negatives."""
+    rows = []
+    for number in range(40):
+        one = row([0.0, 0.5, 3.0 if number == 0 else -1.0], reasons=[ABOVE_MAX_RATIO] * 2 + [ELIGIBLE])
+        one.candidate_ids.insert(2, "p0")
+        one.candidate_ranks[:] = [1, 2, 3, 4]
+        one.reason.insert(2, KNOWN_POSITIVE)
+        one.selected.insert(2, False)
+        one.candidate_retrievers.append("dense")
+        assert one.candidate_teacher is not None
+        one.candidate_teacher.insert(2, None)
+        if not scored:
+            one.candidate_teacher[:2] = [None, None]
+        rows.append(one)
+    return rows
+
+
+def test_what_a_rule_on_scores_took_away_counts() -> None:
+    found = belief.measure(ruled(scored=True), logits=True)
+    assert found is not None
+    assert found.unseen == 0
+    # Third by the retriever; first by the teacher in all rows but one, where it is second.
+    assert found.retriever == pytest.approx(1 / np.log2(4))
+    assert found.teacher == pytest.approx((39 + 1 / np.log2(3)) / 40)
+
+
+def test_a_retriever_that_was_judged_by_what_it_chose_is_not_certainly_better() -> None:
+    found = belief.measure(ruled(scored=False), logits=True)
+    assert found is not None
+    assert (found.unseen, found.retriever) == (80, 1.0)
+    sentence, certain = belief.doubt({**found.summary(), "low": -0.02, "high": -0.001}, "here") or ("", True)
+    assert not certain
+    assert "80 candidates that rules left out are not among them, which flatters the retriever" in sentence
+
+
+def test_labels_and_texts_take_candidates_out_of_the_measure() -> None:
+    one = row([9.0, 8.0, 1.0], reasons=[SELECTED, NEAR_POSITIVE, SELECTED])
+    found = belief.measure([one], logits=True, labels={"q": {"d0": True}})
+    assert found is not None
+    assert (found.auc, found.positive_first) == (1.0, 1.0)

@@ -105,6 +105,32 @@ def test_a_label_beats_the_teacher() -> None:
         assert found == [KEEP, PROMOTE, policy]
 
 
+def test_a_label_says_nothing_of_a_known_positive() -> None:
+    scored = row([9.0, 1.0], reasons=[KNOWN_POSITIVE, SELECTED])
+    scored.candidate_ids[0] = "p0"
+    for label in (True, False):
+        assert verdicts(scored, Rules(), DROP, labels={"p0": label}) == [KEEP, KEEP]
+
+
+def test_a_label_that_is_taken_back_gives_the_hand_picked_negative_back() -> None:
+    scored = row([9.0, 1.0], reasons=[JUDGED, SELECTED])
+    found = verdicts(scored, Rules(), DROP, labels={"d0": True})
+    promoted = dataclasses.replace(scored, verdict=found, selected=chosen(scored, found, None, "rank", 0))
+    assert promoted.negatives == ["d1"]
+    again = verdicts(promoted, Rules(), DROP, labels={"d0": False})
+    kept = dataclasses.replace(promoted, verdict=again, selected=chosen(promoted, again, None, "rank", 0))
+    assert kept.negatives == ["d0", "d1"]
+
+
+def test_no_more_than_are_wanted() -> None:
+    scored = row([9.0, None, 3.0, 0.0], reasons=[JUDGED, SELECTED, SELECTED, SELECTED])
+    for policy in (DROP, MASK):
+        found = verdicts(scored, Rules(), policy)
+        for wanted in range(4):
+            assert sum(chosen(scored, found, wanted, "rank", 0)) <= wanted
+    assert chosen(scored, verdicts(scored, Rules(), MASK), 1, "rank", 0) == [True, False, False, False]
+
+
 def test_a_place_that_is_free_goes_to_the_next_survivor() -> None:
     reasons = [SELECTED, SELECTED, ELIGIBLE, ELIGIBLE, ELIGIBLE]
     scored = row([5.0, 1.0, 4.0, 0.0, None], reasons=reasons)
@@ -135,6 +161,7 @@ def test_a_masked_document_stays_and_is_no_negative() -> None:
     made = rows.of_mined(kept)
     assert made.negatives == ("d0", "d1")
     assert made.not_negatives == ("d0",)
+    assert made.compared == ["d1"]
 
 
 def test_a_promoted_document_is_a_positive() -> None:

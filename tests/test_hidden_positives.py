@@ -129,3 +129,20 @@ def test_arms_are_compared_over_seeds(recipe: Any, tmp_path: Path) -> None:
     assert naive["by_seed"] == [0.3, 0.4]
     assert (drop["system"], drop["mean"], drop["difference"]) == ("drop", 0.45, 0.1)
     assert (drop["low"], drop["high"]) == (0.1, 0.1)
+
+
+def test_seeds_may_ask_other_queries(recipe: Any, tmp_path: Path) -> None:
+    for seed, (queries, value) in enumerate((("ab", 0.1), ("bc", 0.5), ("cd", 0.9))):
+        rows = [{"query_id": q, "system": "naive", "measure": "nDCG@10", "value": value} for q in queries]
+        (tmp_path / str(seed)).mkdir()
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), tmp_path / str(seed) / "per_query.parquet")
+    (naive,) = recipe.compare([tmp_path / str(seed) for seed in range(3)])
+    assert naive["by_seed"] == [0.1, 0.5, 0.9]
+    assert naive["mean"] == pytest.approx((0.1 + 0.3 + 0.7 + 0.9) / 4)
+
+
+def test_a_source_is_not_replaced(recipe: Any, source: Path) -> None:
+    for out in (source, source.parent):
+        with pytest.raises(SystemExit, match="would replace the source"):
+            recipe.hide(source, "train", 0, out)
+    assert (source / "qrels" / "train.tsv").is_file()

@@ -88,7 +88,8 @@ def test_the_document_is_cut_before_the_query_p32(teacher: Reranker) -> None:
     # Only what would leave the document nothing is cut, from the end.
     assert sides(judge, "vitamin " * 600, "word " * 500) == (477, 32)
     assert sides(judge, "vitamin " * 600, "word " * 5) == (504, 5)
-    assert judge.cut([("vitamin " * 600, "word " * 5)]).queries == 1
+    found = judge.cut([("vitamin " * 600, "word " * 5)])
+    assert (found.documents, found.queries) == (0, 1)
     ids = judge.features([("cells " + "vitamin " * 600, "word")])["input_ids"][0]
     assert ids[1] == judge.model.tokenizer("cells")["input_ids"][1]
 

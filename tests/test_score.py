@@ -17,7 +17,7 @@ from conftest import RunCli, call, write_collection
 from embedtrain import teachers
 from embedtrain.collection import Collection
 from embedtrain.encoder import Encoder
-from embedtrain.errors import EmbedtrainError, UsageError
+from embedtrain.errors import EmbedtrainError
 from embedtrain.mined import MinedRow, read_mined
 from embedtrain.models import MINILM, find_model
 from embedtrain.negatives import SELECTED
@@ -178,6 +178,7 @@ def test_a_bi_encoder_gives_similarities(run_here: RunCli, place: Path, tiny: Pa
         (["--keep-below", "0.5"], "give both"),
         (["--teacher-kind", "bi", "--teacher-kind", "cross"], "--teacher-kind is given 2 times for 1 teachers"),
         (["--teacher-kind", "tri"], "--teacher-kind tri: cross and bi"),
+        (["--teacher-kind", "bi", "--max-length", "64"], "--max-length counts query and document together"),
     ],
 )
 def test_bad_flags_are_said_before_any_scoring(
@@ -299,7 +300,7 @@ def test_probabilities_are_fitted_to_labels(counted: Any, tmp_path: Path) -> Non
     done = counted("--calibrate", "platt")
     assert done.returncode == 1
     assert "documents judged not relevant" in done.stderr
-    assert "has 0" in done.stderr
+    assert "and 0 are there" in done.stderr
     done = counted("--calibrate", "platt", "--drop-above", "0.9", "--keep-below", "0.1", "--json", judged=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -334,7 +335,10 @@ def test_a_persons_word_beats_the_teachers(counted: Any, tmp_path: Path) -> None
     done = counted("--drop-margin", "1.5", "--labels", review, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert any("1 labels are of pairs that are not among these candidates" in note for note in told["notes"])
+    assert any(
+        "1 labels are of pairs that are not among these candidates, or of known positives" in note
+        for note in told["notes"]
+    )
     assert told["dropped"] == {"pair without a label": 1}
     rows = {row.query_id: row for row in read_mined(tmp_path / "s.parquet")}
     assert "d1-4" in rows["q1"].negatives
@@ -399,6 +403,52 @@ def test_a_teacher_that_says_the_same_of_all_is_left_out() -> None:
     assert teachers.standardised(np.array([1, 3, 1], np.float32), pairs, "x").tolist() == [-1, 1, -1]
 
 
-def test_a_length_of_pairs_is_none_of_a_bi_encoder() -> None:
-    with pytest.raises(UsageError, match="--max-length counts query and document together"):
-        teachers.load(MINILM, "bi", 64, "float32")
+def test_another_teacher_sees_what_the_first_one_took(
+    run_here: RunCli, place: Path, tiny: Path, tmp_path: Path
+) -> None:
+    names = [flag for n in (0, 1) for flag in ("--teacher", place / f"teacher{n}")]
+    _, first = scored(run_here, place, tiny, tmp_path / "a.parquet", *names, "--candidates", "all")
+    assert any("drop" in (row.verdict or ()) for row in first)
+    done = run_here(
+        *("score-teacher", "a.parquet", "--collection", tiny, "--trust", "--teacher", place / "teacher1"),
+        *("--policy", "keep", "--out", "b.parquet"),
+    )
+    assert done.returncode == 0, done.stderr
+    again, mined = read_mined(tmp_path / "b.parquet"), read_mined(place / "mined.parquet")
+    for row, before in zip(again, mined, strict=True):
+        assert row.teachers == []
+        scores = dict(zip(row.candidate_ids, row.candidate_teacher or (), strict=True))
+        assert all(scores[document] is not None for document in before.negatives)
+        assert row.negatives == before.negatives
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--candidates", "all"], "--candidates is for scoring"),
+        (["--precision", "float32"], "--precision is for scoring"),
+        (["--max-length", "64"], "--max-length is for scoring"),
+    ],
+)
+def test_flags_of_scoring_need_a_teacher(
+    run_here: RunCli, place: Path, tiny: Path, flags: list[str], said: str
+) -> None:
+    done = run_here("score-teacher", place / "mined.parquet", "--collection", tiny, *flags, "--out", "x.parquet")
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_review_never_replaces_labels(counted: Any, tmp_path: Path) -> None:
+    review = tmp_path / "review.csv"
+    assert counted("--review", review).returncode == 0
+    text = "query_id,document_id,label\nq1,d1-4,negative\n"
+    review.write_text(text, "utf-8")
+    for flags, said in (
+        (("--review", review), "holds labels, which would be lost"),
+        (("--review", review, "--labels", review), "is also the file of --labels"),
+    ):
+        done = counted(*flags)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert review.read_text("utf-8") == text
+    assert counted("--review", tmp_path / "next.csv", "--labels", review).returncode == 0

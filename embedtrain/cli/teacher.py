@@ -187,15 +187,24 @@ def score_teacher(
         seed=seed,
     )
     names = teacher or []
-    if not names and (teacher_kind or max_length):
-        raise UsageError("--teacher-kind and --max-length are for scoring; name who scores: --teacher")
+    scoring = {
+        "--teacher-kind": teacher_kind,
+        "--max-length": max_length,
+        "--candidates": candidates != config.ScoreOptions.candidates,
+        "--precision": precision != config.ScoreOptions.precision,
+    }
+    if not names and (useless := [flag for flag, given in scoring.items() if given]):
+        raise UsageError(f"{useless[0]} is for scoring, and no teacher is named; add --teacher, or leave it out")
 
     def claim() -> Any:
         from embedtrain.artifacts import Claim, Input
         from embedtrain.models import find_model
+        from embedtrain.review import check as check_review
         from embedtrain.score import check
 
         check(options, len(names))
+        if review:
+            check_review(review, labels)
         _, inputs = mined_inputs(mined, collection, "mined", "scored")
         inputs += [find_model(name).as_input("teacher") for name in names]
         if labels:
