@@ -195,7 +195,7 @@ def train_teacher(
         """A teacher of `rows`, from the same start in every round."""
         reranker = Reranker.from_encoder(find_model(model), options.seed, options.max_length)
         reranker.model.eval()  # no dropout: the fused attention of PyTorch needs that
-        training = [Row(row.query_id, tuple(row.positive_ids), tuple(_candidates(row))) for row in rows]
+        training = [Row(row.query_id, (*row.positive_ids, *row.promoted), tuple(_candidates(row))) for row in rows]
         steps = _Steps(reranker, collection, training, options)
         curve = loop.run(
             reranker.model,
