@@ -582,7 +582,8 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
 
 # Runs the command and sends itself a signal at a chosen moment of the writing.
 STRUCK = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start what stands behind with it ignored
 from embedtrain.harvest import writing
 whole = writing.write
 def half(draft, folder, format):

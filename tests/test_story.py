@@ -73,7 +73,13 @@ def similarity(model: Path | str, page: str) -> float:
 
 @pytest.mark.parametrize(
     ("policy", "loss"),
-    [("naive", "infonce"), ("keep", "kl"), ("drop", "infonce"), ("mask", "infonce"), ("promote", "infonce")],
+    [
+        ("naive", "infonce"),
+        ("keep", "kl"),
+        pytest.param("drop", "infonce", marks=pytest.mark.slow),
+        pytest.param("mask", "infonce", marks=pytest.mark.slow),
+        pytest.param("promote", "infonce", marks=pytest.mark.slow),
+    ],
 )
 def test_the_other_half_of_the_answer(help_center: Path, run_here: RunCli, policy: str, loss: str) -> None:
     rows = "mined.parquet"

@@ -69,6 +69,7 @@ def test_every_loss_trains_another_teacher(run_here: RunCli, mined: Path, tiny: 
     assert "--loss hinge: listwise, binary, margin are a teacher's losses" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_round_starts_anew(run_here: RunCli, mined: Path, tiny: Path, tmp_path: Path) -> None:
     told = trained(run_here, mined, tiny, tmp_path / "two", "--rounds", "2")
     one = trained(run_here, mined, tiny, tmp_path / "one")
