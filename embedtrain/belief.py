@@ -31,9 +31,11 @@ class Belief:
     """A teacher beside the retriever whose order it corrects, on rows that it has scored.
 
     auc: a positive scores above a candidate of its row, as a share of such pairs, ties half, a mean over queries with its
-    interval. positive_first: share of queries whose best positive is above every candidate. teacher, retriever: nDCG@10 of their orders of the same
-    documents, and `difference` the one less the other, paired by query. spread: standard deviation of the scores of a
-    row, as a mean. saturated: share of scores within 1 % of the ends after a sigmoid; None where they are no logits.
+    interval. positive_first: share of queries whose best positive is above every candidate. teacher, retriever: nDCG@10 of
+    their orders of the same documents, and `difference` the one less the other, paired by query. spread: standard
+    deviation of the scores of a row, as a mean. saturated: share of scores within 1 % of the ends after a sigmoid; None
+    where they are no logits. unseen: candidates that rules left out and no teacher saw, ranked before the last that one
+    did: the retriever looks better without them.
     """
 
     queries: int
@@ -45,9 +47,7 @@ class Belief:
     difference: statistics.Comparison
     spread: float
     saturated: float | None
-    unseen: (
-        int  # candidates before the last that was scored which no teacher saw: the retriever looks better without
-    )
+    unseen: int
 
     def summary(self) -> dict[str, Any]:
         """The numbers under the names they are printed and recorded by."""
@@ -158,7 +158,7 @@ class _Judged:
         if not used:
             return None
         last = max((row.candidate_ranks[index] or 0 for index in used), default=0)
-        ruled = [index for index in counted if row.reason[index] in RULED_OUT and index not in used]
+        ruled = [i for i in counted if row.reason[i] in RULED_OUT and row.candidate_teacher[i] is None]
         documents = [*row.positive_ids, *(row.candidate_ids[index] for index in used)]
         # What no retriever found stands behind all that one did.
         places = (rank.get(document) for document in documents)

@@ -19,7 +19,7 @@ demo:
 	$(EMBEDTRAIN) harvest $(DATA)/scifact --documents 700 --limit 200 --out $(OUT)/collection
 	$(EMBEDTRAIN) mine $(OUT)/collection --model $(MODEL) --negatives 4 --out $(OUT)/mined.parquet
 	$(EMBEDTRAIN) train-teacher $(OUT)/mined.parquet --model $(MODEL) --max-length 96 --negatives 4 --epochs 1 --out $(OUT)/teacher
-	@# So small a teacher is worse than the retriever: it is shown what it says, and nothing is dropped on its word.
+	@# So small a teacher is worse than the retriever: what it says is shown, and nothing is dropped on its word.
 	$(EMBEDTRAIN) score-teacher $(OUT)/mined.parquet --teacher $(OUT)/teacher --trust --policy keep --out $(OUT)/scored.parquet
 	$(EMBEDTRAIN) harvest $(OUT)/collection --kind titles --out $(OUT)/pairs
 	$(EMBEDTRAIN) pretrain $(OUT)/pairs --model $(MODEL) $(LENGTHS) --limit 300 --out $(OUT)/pretrained
