@@ -228,9 +228,12 @@ class Reranker:
 
     def save(self, folder: Path) -> None:
         """Save in the form that `CrossEncoder(path)` loads: weights as safetensors, the length limit included."""
-        self.model.max_seq_length = self.max_length
-        with quiet_loading():
-            self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+        own, self.model.max_seq_length = self.model.max_seq_length, self.max_length
+        try:
+            with quiet_loading():
+                self.model.save_pretrained(str(folder), create_model_card=False, safe_serialization=True)
+        finally:
+            self.model.max_seq_length = own
 
 
 def _missing(model: CrossEncoder, path: Path) -> list[str]:

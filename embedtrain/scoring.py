@@ -6,12 +6,32 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from embedtrain import denoise
 from embedtrain.collection import Collection
 from embedtrain.mined import MinedRow
 from embedtrain.reranker import Pair
 
+# What the scores of an artifact are: raw logits, similarities of a bi-encoder, or means of standardised ones.
+LOGIT, SIMILARITY, STANDARDISED = "logit", "similarity", "standardised"
+
 # Scores of a row's positives, and of its candidates: None where one was not asked for.
 Scores = tuple[list[float], list[float | None]]
+
+
+def is_count(text: str) -> bool:
+    """Whether a choice of candidates is a number of ranks."""
+    return text.isdecimal() and int(text) > 0
+
+
+def wanted(row: MinedRow, candidates: str) -> list[int]:
+    """Indices of the candidates that are scored: all, or those selected as negatives and the first ranks."""
+    first = int(candidates) if is_count(candidates) else 0
+    mined = denoise.as_mined(row)  # whoever took their places may have been seen by another teacher alone
+    return [
+        index
+        for index, (used, rank) in enumerate(zip(row.selected, row.candidate_ranks, strict=True))
+        if used or mined[index] or candidates == "all" or (rank is not None and rank <= first)
+    ]
 
 
 def pairs_of(rows: Sequence[MinedRow], wanted: Sequence[Sequence[int]], collection: Collection) -> list[Pair]:

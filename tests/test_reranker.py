@@ -46,8 +46,15 @@ def test_neighbours_change_nothing_p34(teacher: Reranker) -> None:
     assert np.abs(np.subtract(alone, together)).max() < 1e-4
 
 
-def test_neighbours_change_not_a_bit_of_a_kept_score(teacher: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = Reranker(teacher.model, teacher.source, 256)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neighbours_change_not_a_bit_of_a_kept_score_p34(
+    teacher: Reranker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, precision: str
+) -> None:
+    # So no decision on a score can depend on what was scored beside it, in whatever format and by whatever margin.
+    teacher.save(tmp_path / "teacher")
+    judge = Reranker.load(find_model(str(tmp_path / "teacher")), wanted=precision)
+    judge.max_length = 256
+    assert judge.precision == precision
     # Words of query and document: of pairs on both sides of 192 tokens, where attention on a CPU takes larger blocks,
     # of pairs that are cut, and of queries that leave less than a quarter, so that both sides are cut.
     words = [(1, 4), (1, 5), (5, 50), (20, 160), (3, 185), (3, 190), (3, 200), (150, 400), (195, 300), (230, 40)]
