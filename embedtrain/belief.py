@@ -194,4 +194,4 @@ def _ndcg(orders: Sequence[tuple[list[bool], int]]) -> NDArray[np.float64]:
     for row, (order, count) in enumerate(orders):
         gains[row, : len(order)] = order
         ideal[row, :count] = 1.0
-    return metrics.parse(MEASURE).of(metrics.Graded(gains, ideal))
+    return metrics.parse(MEASURE).of(metrics.Graded(gains, ideal, np.zeros_like(gains, dtype=bool)))

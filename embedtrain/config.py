@@ -223,6 +223,10 @@ class EvalOptions(LexicalOptions):
     top_k: int = 100
     precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32
     resamples: int = 10_000
+    ties: str = "ascending"  # document ids among equal scores; trec_eval: descending
+    no_relevant: str = "leave-out"  # queries without a relevant document; zero: they count 0
+    keep_self: bool = False  # hits whose id is the query's
+    group_duplicates: bool = False  # documents of one text are one document
     limit: int | None = None
     seed: int = 0
 

@@ -2,49 +2,30 @@
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from embedtrain import metrics, statistics, trec
+from embedtrain import conventions, metrics, trec
 from embedtrain.artifacts import Claim
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
+from embedtrain.comparison import Measured, Results, all_pairs, as_dict, measure_all, verdict_sentences
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import UsageError
-from embedtrain.statistics import Comparison, Interval
-from embedtrain.store import text_key
+from embedtrain.hits import Hits
 from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file, retrieved
 
-SIGNIFICANT = 0.05  # of the sign-flip test, below which a difference is called one
-
-# What could be defined otherwise, said with every result.
-CONVENTIONS = (
-    "as trec_eval: linear gain, MAP over all relevant documents; ties by score, then document id ascending"
+PAIRS = pa.schema(
+    [(name, pa.string()) for name in ("first", "second", "measure")]
+    + [(name, pa.float64()) for name in ("difference", "low", "high", "p_ttest", "p_randomization", "p_holm")]
+    + [(name, pa.float64()) for name in ("effect", "detectable")]
+    + [(name, pa.int64()) for name in ("queries_needed", "wins", "ties", "losses")]
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """One measure of one system: per query, its mean with an interval, and the comparison with the base."""
-
-    values: np.ndarray  # (queries,) float64
-    mean: float
-    interval: Interval | None
-    versus: Comparison | None  # None for the base itself
-
-    def as_dict(self) -> dict[str, float | None]:
-        """The mean and its interval, for JSON."""
-        return {"mean": self.mean, **_ends(self.interval)}
-
-
-Results = dict[str, dict[str, Measured]]  # by system, by measure as typed
 
 
 def evaluate(
@@ -58,28 +39,46 @@ def evaluate(
 ) -> None:
     """Measure systems on a split and write the evaluation folder.
 
-    It holds `runs/SYSTEM.trec`, `per_query.parquet` (query_id, system, measure, value) and `summary.json`. The
-    first model is the base that all others are compared with; without a model it is the first system.
+    It holds `runs/SYSTEM.trec`, `per_query.parquet` (query_id, system, measure, value), `pairs.parquet` (every pair of
+    systems in the first measure) and `summary.json`. The first model is the base that all others are compared with;
+    without a model it is the first system.
     """
+    conventions.check(options)
     measures = _measures(options, searches=bool(models or options.bm25))
     files = [trec.read_run(path) for path in runs]
     collection = Collection(collection_path)
-    questions = Questions.of(collection, options.split, options.limit)
+    questions = Questions.of(
+        collection, options.split, options.limit, no_relevant=options.no_relevant, keep_self=options.keep_self
+    )
     names = Names()
     systems = [
         *retrieved(options, collection, questions, models, rerank, names, progress),
         *(from_file(path, run, collection, questions, names) for path, run in zip(runs, files, strict=True)),
     ]
     base = next((system.name for system in systems if "model" in system.about), systems[0].name)
-    results = measure_all(systems, questions, measures, base, options)
-    summary = _summary(systems, results, base, collection, questions, options)
+    copies = conventions.Copies(collection.corpus)
+    qrels = copies.of_qrels(questions.qrels) if options.group_duplicates else questions.qrels
+    results = measure_all(
+        [dataclasses.replace(system, hits=_counted(system, copies, options)) for system in systems],
+        dataclasses.replace(questions, qrels=qrels),
+        measures,
+        base,
+        resamples=options.resamples,
+        seed=options.seed,
+    )
+    first = str(measures[0])
+    pairs = [
+        {"first": one, "second": other, "measure": first, **as_dict(found)}
+        for one, other, found in all_pairs(results, first, options.seed)
+    ]
+    summary = _summary(systems, results, base, collection, questions, copies, options)
     dropped = {
         "queries without a relevant document": questions.left_out,
         "hits that are the query itself": sum(system.about["self_hits"] for system in systems),
         **questions.beyond_limit,
     }
     with atomic_folder(claim.out) as folder:
-        _write(folder, systems, results, questions, summary)
+        _write(folder, systems, results, pairs, questions, summary)
         claim.write_folder(
             folder,
             rows=len(questions.ids),
@@ -88,8 +87,20 @@ def evaluate(
         )
 
 
+def _counted(system: System, copies: conventions.Copies, options: EvalOptions) -> Hits:
+    """A system's hits as they are measured."""
+    hits = system.hits
+    if options.ties == conventions.DESCENDING:
+        hits = conventions.descending(hits, system.ids)
+    return copies.of_hits(hits) if options.group_duplicates else hits
+
+
 def _measures(options: EvalOptions, *, searches: bool) -> list[metrics.Measure]:
     measures = [metrics.parse(text) for text in dict.fromkeys(options.measures)]
+    if not measures[0].quality:
+        raise UsageError(
+            f"--measure {measures[0]} says how much of a ranking nobody judged, not how good it is; name another first"
+        )
     deepest = max(measures, key=lambda measure: measure.cutoff)
     if searches and deepest.cutoff > options.top_k:
         raise UsageError(
@@ -99,58 +110,21 @@ def _measures(options: EvalOptions, *, searches: bool) -> list[metrics.Measure]:
     return measures
 
 
-def measure_all(
-    systems: Sequence[System],
-    questions: Questions,
-    measures: Sequence[metrics.Measure],
-    base: str,
-    options: EvalOptions,
-) -> Results:
-    """Every measure of every system, and its comparison with the system named `base`, on the same resamples."""
-    names = [system.name for system in systems]
-    graded = [metrics.grade(system.hits, system.ids, questions.qrels) for system in systems]
-    results: Results = {name: {} for name in names}
-    for measure in measures:
-        values = np.stack([measure.of(item) for item in graded], axis=1)
-        means = statistics.bootstrap_means(values, options.resamples, options.seed)
-        against = names.index(base)
-        for column, name in enumerate(names):
-            versus = None
-            if column != against:
-                versus = statistics.compare(
-                    values[:, column], values[:, against], means[:, column], means[:, against], options.seed
-                )
-            own = values[:, column]
-            interval = statistics.bca_interval(own, means[:, column])
-            results[name][str(measure)] = Measured(own, float(own.mean()), interval, versus)
-    return results
-
-
-def _ends(interval: Interval | None) -> dict[str, float | None]:
-    return {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
-
-
-def _versus(found: Comparison) -> dict[str, Any]:
-    values = dataclasses.asdict(found)
-    del values["interval"]
-    return {"difference": values.pop("difference"), **_ends(found.interval), **values}
-
-
 def _summary(
     systems: Sequence[System],
     results: Results,
     base: str,
     collection: Collection,
     questions: Questions,
+    copies: conventions.Copies,
     options: EvalOptions,
 ) -> dict[str, Any]:
-    copies = Counter(text_key(text) for text in collection.corpus)
     described = {}
     for system in systems:
         measured = results[system.name]
         entry: dict[str, Any] = {name: value.as_dict() for name, value in measured.items()}
         entry["about"] = system.about
-        compared = {name: _versus(value.versus) for name, value in measured.items() if value.versus}
+        compared = {name: as_dict(value.versus) for name, value in measured.items() if value.versus}
         described[system.name] = entry | ({"versus_base": compared} if compared else {})
     base_system = next(system for system in systems if system.name == base)
     return {
@@ -158,9 +132,9 @@ def _summary(
         "queries": len(questions.ids),
         "queries_left_out": questions.left_out,
         "documents": len(collection.corpus),
-        "duplicate_texts": sum(count > 1 for count in copies.values()),
+        "duplicate_texts": copies.groups,
         "base": base_system.about.get("model", base),
-        "conventions": CONVENTIONS,
+        "conventions": conventions.said(options),
         "systems": described,
         "table": _table(systems, results, base),
         "notes": verdict_sentences(results, base, len(questions.ids))
@@ -172,7 +146,7 @@ def _table(systems: Sequence[System], results: Results, base: str) -> dict[str, 
     first, *others = results[base]
     columns = ["system", f"{first} [95 %]", *others]
     if len(systems) > 1:
-        columns += [f"vs {base}", "p"]
+        columns += [f"vs {base}", "p (Holm)" if len(systems) > 2 else "p"]
     rows = []
     for system in systems:
         measured = results[system.name]
@@ -183,7 +157,7 @@ def _table(systems: Sequence[System], results: Results, base: str) -> dict[str, 
         row += [f"{measured[name].mean:.4f}" for name in others]
         if len(systems) > 1:
             versus = measured[first].versus
-            row += [f"{versus.difference:+.4f}", _p(versus.p_randomization)] if versus else ["", ""]
+            row += [f"{versus.difference:+.4f}", _p(versus.p_holm)] if versus else ["", ""]
         rows.append(row)
     return {"columns": columns, "rows": rows}
 
@@ -200,42 +174,11 @@ def _p(value: float | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def verdict(found: Comparison) -> str:
-    """`better`, `worse` or `no difference`, by the sign-flip test."""
-    if found.p_randomization is None or found.p_randomization >= SIGNIFICANT:
-        return "no difference"
-    return "better" if found.difference > 0 else "worse"
-
-
-def verdict_sentences(results: Results, base: str, queries: int) -> list[str]:
-    """A sentence for each kind of verdict on the first measure."""
-    first = next(iter(results[base]))
-    groups: dict[str, list[str]] = {"better": [], "worse": [], "no difference": []}
-    for name, measured in results.items():
-        found = measured[first].versus
-        if found is None:
-            continue
-        kind = verdict(found)
-        detail = f"{found.difference:+.4f}"
-        if kind == "no difference":
-            if found.detectable is not None:
-                detail += f", {found.detectable:.4f} could be seen"
-        elif found.interval:
-            detail += f" [{found.interval.low:+.4f}, {found.interval.high:+.4f}]"
-        detail += f", {found.wins} won, {found.ties} even, {found.losses} lost"
-        groups[kind].append(f"{name} ({detail})")
-    openings = {
-        "better": f"better than {base} in {first}",
-        "worse": f"worse than {base} in {first}",
-        "no difference": f"no difference from {base} in {first} that {queries} queries could show",
-    }
-    return [f"{openings[kind]}: {'; '.join(members)}" for kind, members in groups.items() if members]
-
-
 def _write(
     folder: Path,
     systems: Sequence[System],
     results: Results,
+    pairs: list[dict[str, Any]],
     questions: Questions,
     summary: dict[str, Any],
 ) -> None:
@@ -254,5 +197,7 @@ def _write(
     )
     table = pa.table(columns, schema=schema)
     pyarrow.parquet.write_table(table, folder / "per_query.parquet", compression="zstd")
+    table = pa.Table.from_pylist(pairs, schema=PAIRS)
+    pyarrow.parquet.write_table(table, folder / "pairs.parquet", compression="zstd")
     text = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")

@@ -5,6 +5,7 @@ equal has an interval of no width, and one query alone has no interval and no te
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.optimize import brentq
 LEVEL = 0.95
 POWER = 0.8
 _EXACT = 20  # differences other than 0 up to which all sign flips are tried (2 ** 19 of them)
+_MOST_QUERIES = 2**20  # beyond which nobody judges more
 _CHUNK = 2**21  # random numbers held at a time
 
 
@@ -33,10 +35,13 @@ class Comparison:
     interval: Interval | None
     p_ttest: float | None
     p_randomization: float | None
+    effect: float | None  # the difference over the deviation of the differences (Cohen's d for pairs)
     detectable: float | None  # smallest true difference that such a test finds in 80 of 100 query sets
+    queries_needed: int | None  # of which 80 of 100 sets would show the difference measured here
     wins: int
     ties: int
     losses: int
+    p_holm: float | None = None  # p_randomization, adjusted for the other comparisons of its family
 
 
 def bootstrap_means(values: np.ndarray, resamples: int, seed: int) -> np.ndarray:
@@ -129,23 +134,62 @@ def randomization_p(differences: np.ndarray, resamples: int, seed: int) -> float
     return (further + 1) / (resamples + 1)
 
 
-def detectable_difference(differences: np.ndarray, level: float = LEVEL, power: float = POWER) -> float | None:
-    """The smallest true mean difference that the paired t-test finds with `power`.
+def _lacking(noncentrality: float, freedom: int, level: float, power: float) -> float:
+    """How much power a two-sided t-test lacks (Cohen 1988, chapter 2: the noncentral t distribution)."""
+    critical = float(special.stdtrit(freedom, 1 - (1 - level) / 2))
+    return float(special.nctdtr(freedom, noncentrality, critical)) - (1 - power)
 
-    The deviation is the one measured here; the power of the two-sided test comes from the noncentral t
-    distribution (Cohen 1988, chapter 2) and is solved for the difference.
+
+def detectable_difference(differences: np.ndarray, level: float = LEVEL, power: float = POWER) -> float | None:
+    """The smallest true mean difference that the paired t-test finds with `power`, by the deviation measured here."""
+    count = len(differences)
+    if count < 2 or not _spread(differences):
+        return None
+    highest = float(special.stdtrit(count - 1, 1 - (1 - level) / 2)) + 10.0  # far above it the distribution is NaN
+    noncentrality = brentq(_lacking, 0.0, highest, args=(count - 1, level, power))
+    return float(noncentrality) * float(differences.std(ddof=1)) / math.sqrt(count)
+
+
+def queries_needed(differences: np.ndarray, level: float = LEVEL, power: float = POWER) -> int | None:
+    """How many queries like these the paired t-test needs to find the mean difference measured here with `power`.
+
+    None where it is 0, or so small that more than half a million would be needed.
     """
     count = len(differences)
     if count < 2 or not _spread(differences):
         return None
-    freedom = count - 1
-    critical = float(special.stdtrit(freedom, 1 - (1 - level) / 2))
+    effect = abs(float(differences.mean())) / float(differences.std(ddof=1))
 
-    def lacking(noncentrality: float) -> float:
-        return float(special.nctdtr(freedom, noncentrality, critical)) - (1 - power)
+    def enough(queries: int) -> bool:
+        return _lacking(effect * math.sqrt(queries), queries - 1, level, power) <= 0
 
-    noncentrality = brentq(lacking, 0.0, critical + 10.0)
-    return float(noncentrality) * float(differences.std(ddof=1)) / math.sqrt(count)
+    low, high = 2, 2
+    while not enough(high):  # from below: the distribution is known badly far from where the answer lies
+        low, high = high + 1, 2 * high
+        if high > _MOST_QUERIES:
+            return None
+    while low < high:  # power grows with the number of queries
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """p values adjusted for being a family (Holm 1979): none of it below its own, None stays and does not count."""
+    order = sorted((p, place) for place, p in enumerate(values) if p is not None)
+    adjusted: list[float | None] = [None] * len(values)
+    highest = 0.0
+    for smaller, (p, place) in enumerate(order):
+        highest = max(highest, min(1.0, p * (len(order) - smaller)))
+        adjusted[place] = highest
+    return adjusted
+
+
+def effect_size(differences: np.ndarray) -> float | None:
+    """Cohen's d of paired differences: their mean over their standard deviation (Cohen 1988, section 2.3.5)."""
+    if len(differences) < 2 or not _spread(differences):
+        return None
+    return float(differences.mean()) / float(differences.std(ddof=1))
 
 
 def compare(
@@ -159,7 +203,9 @@ def compare(
         interval=bca_interval(differences, first_means - second_means),
         p_ttest=ttest_p(differences),
         p_randomization=randomization_p(differences, len(first_means), seed),
+        effect=effect_size(differences),
         detectable=detectable_difference(differences),
+        queries_needed=queries_needed(differences),
         wins=int((differences > 0).sum()),
         ties=int((differences == 0).sum()),
         losses=int((differences < 0).sum()),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from embedtrain.bm25 import BM25, check_options
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
+from embedtrain.conventions import LEFT_OUT, ZERO
 from embedtrain.errors import EmbedtrainError, first_three
 from embedtrain.hits import Hits, Ties, fuse
 from embedtrain.models import ModelSource, find_model
@@ -35,14 +36,27 @@ class Questions:
     qrels: metrics.Judgements
     left_out: int  # judged queries without a relevant document
     beyond_limit: dict[str, int]
+    keep_self: bool = False  # whether a hit may be the query itself
 
     @classmethod
-    def of(cls, collection: Collection, split: str, limit: int | None) -> "Questions":
-        """Read a split. Raises EmbedtrainError where no query of it has a relevant document."""
+    def of(
+        cls,
+        collection: Collection,
+        split: str,
+        limit: int | None,
+        *,
+        no_relevant: str = LEFT_OUT,
+        keep_self: bool = False,
+    ) -> "Questions":
+        """Read a split. Raises EmbedtrainError where no query of it has a relevant document.
+
+        Those without one are left out, or with `no_relevant` "zero" measured, which gives them 0.
+        """
         qrels = collection.qrels(split)
-        kept = metrics.answerable(qrels)
-        if not kept:
+        answerable = metrics.answerable(qrels)
+        if not answerable:
             raise EmbedtrainError(f"no query of split {split} of {collection.path} has a relevant document")
+        kept: Mapping[str, Mapping[str, float]] = qrels if no_relevant == ZERO else answerable
         ids = list(kept)[:limit]
         texts = [collection.queries.by_id(query) for query in ids]
         return cls(
@@ -51,6 +65,7 @@ class Questions:
             {query: kept[query] for query in ids},
             len(qrels) - len(kept),
             beyond_limit(len(kept), limit),
+            keep_self,
         )
 
 
@@ -89,9 +104,10 @@ def without_self(hits: Hits, questions: Questions, ids: Sequence[str], k: int | 
     """Take out hits whose document id is the query's id, then keep k a query; also how many were taken out.
 
     Collections made of documents (ArguAna) ask with a document that is in the corpus. A document that is judged
-    relevant stays: there the two ids are equal by chance.
+    relevant stays: there the two ids are equal by chance. With `questions.keep_self` none is taken out.
     """
-    place = {identifier: index for index, identifier in enumerate(ids)} if set(questions.ids) & set(ids) else {}
+    alike = not questions.keep_self and bool(set(questions.ids) & set(ids))
+    place = {identifier: index for index, identifier in enumerate(ids)} if alike else {}
     positions, scores, removed = [], [], 0
     for query, found, values in zip(questions.ids, hits.positions, hits.scores, strict=True):
         own = place.get(query, -1)

@@ -19,7 +19,18 @@ from embedtrain import metrics
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.hits import Ties
 
-NAMES = ("nDCG", "MAP", "RR", "Recall", "P")
+NAMES = (
+    "nDCG",
+    "nDCG(gain=exp)",
+    "MAP",
+    "MAP(norm=cutoff)",
+    "RR",
+    "Recall",
+    "R-cap",
+    "P",
+    "Success",
+    "hole",
+)
 LOG = math.log2
 
 
@@ -58,6 +69,12 @@ def one(run: dict[str, float] | list[str], judged: dict[str, float], measure: st
         ("RECALL@100", "Recall", 100),
         ("mrr@10", "RR", 10),
         ("p@1", "P", 1),
+        ("r_cap@10", "R-cap", 10),
+        ("R-CAP@10", "R-cap", 10),
+        ("success@5", "Success", 5),
+        ("Hole@10", "hole", 10),
+        ("ndcg(gain=exp)@10", "nDCG", 10),
+        ("MAP(norm=all)@7", "MAP", 7),
     ],
 )
 def test_a_measure_is_recognised_in_any_case_and_printed_as_typed(text: str, name: str, cutoff: int) -> None:
@@ -67,8 +84,17 @@ def test_a_measure_is_recognised_in_any_case_and_printed_as_typed(text: str, nam
 
 @pytest.mark.parametrize("text", ["nDCG", "nDCG@0", "nDCG@-1", "nDCG@ten", "F1@10", "", "@10", "nDCG@10@5"])
 def test_an_unknown_measure_lists_those_there_are(text: str) -> None:
-    with pytest.raises(UsageError, match=r"nDCG@k, MAP@k, RR@k, Recall@k, P@k"):
+    with pytest.raises(UsageError, match=r"nDCG@k, MAP@k, RR@k, Recall@k, R-cap@k, P@k, Success@k, hole@k"):
         metrics.parse(text)
+
+
+def test_an_unknown_option_lists_those_there_are() -> None:
+    with pytest.raises(
+        UsageError, match=r"gain=log is no option of nDCG; nDCG\(gain=linear\)@5 and nDCG\(gain=exp\)@5"
+    ):
+        metrics.parse("nDCG(gain=log)@5")
+    with pytest.raises(UsageError, match=r"gain=exp is no option of P$"):
+        metrics.parse("P(gain=exp)@5")
 
 
 # Hand-worked values
@@ -80,6 +106,14 @@ def test_graded_ndcg_has_linear_gain() -> None:
     expected = (2 + 3 / LOG(3) + 1 / LOG(5)) / (3 + 2 / LOG(3) + 1 / 2)
     assert one(["d2", "d1", "d3", "d4"], judged, "nDCG@10") == pytest.approx(expected, abs=1e-12)
     assert expected == pytest.approx(0.9079, abs=5e-5)
+
+
+def test_exponential_gain_is_an_option() -> None:
+    # P75: (3/1 + 7/log2 3 + 0 + 1/log2 5) / (7/1 + 3/log2 3 + 1/log2 4).
+    judged = {"d1": 3.0, "d2": 2.0, "d3": 0.0, "d4": 1.0}
+    found = one(["d2", "d1", "d3", "d4"], judged, "nDCG(gain=exp)@10")
+    assert found == pytest.approx((3 + 7 / LOG(3) + 1 / LOG(5)) / (7 + 3 / LOG(3) + 1 / 2), abs=1e-12)
+    assert found == pytest.approx(0.8354, abs=5e-5)
 
 
 def test_ties_go_by_score_then_id_ascending() -> None:
@@ -143,6 +177,9 @@ def test_map_is_divided_by_all_relevant_documents() -> None:
     judged = {f"r{index}": 1.0 for index in range(10)}
     top = [f"r{index}" for index in range(5)]
     assert one(top, judged, "MAP@5") == 0.5
+    assert one(top, judged, "MAP(norm=cutoff)@5") == 1.0
+    # Others missed still count: two of the first five, of ten.
+    assert one(["r0", "x", "r1", "y", "z"], judged, "MAP(norm=cutoff)@5") == pytest.approx((1 + 2 / 3) / 5)
     assert one(top, judged, "nDCG@10") == pytest.approx(0.6489, abs=5e-5)
 
 
@@ -170,8 +207,12 @@ def test_queries_without_a_relevant_document_are_left_out() -> None:
     assert list(kept) == ["q1", "q3"]
     ranking, ids = ranked([{"d1": 1.0}, {"d2": 1.0}])
     assert metrics.score_run(ranking, ids, kept, "nDCG@10").tolist() == [1.0, 1.0]
-    with pytest.raises(EmbedtrainError, match="query q2 has no relevant document"):
-        metrics.score_run(Lists([np.array([0])] * 4), ids, qrels, "nDCG@10")
+    # The other way (--no-relevant zero): 0, never NaN, and q3 stays 1.0.
+    every, ids = ranked([{"d1": 1.0}, {"d1": 1.0}, {"d2": 1.0}, {"d1": 1.0}])
+    for name in NAMES[:-1]:
+        values = metrics.score_run(every, ids, qrels, f"{name}@1")
+        assert values.tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert metrics.score_run(every, ids, qrels, "nDCG@10").mean() == pytest.approx(0.5)
 
 
 def test_equal_texts_are_two_documents() -> None:
@@ -202,16 +243,22 @@ def loop(run: list[str], judged: dict[str, float], name: str, k: int) -> float:
     """Every measure as its definition reads."""
     relevant = {document: grade for document, grade in judged.items() if grade > 0}
     top = run[:k]
-    if name == "nDCG":
-        dcg = sum(relevant.get(document, 0) / LOG(rank + 1) for rank, document in enumerate(top, 1))
+    if name.startswith("nDCG"):
+        gain = (lambda grade: 2**grade - 1) if "exp" in name else (lambda grade: grade)
+        dcg = sum(gain(relevant.get(document, 0)) / LOG(rank + 1) for rank, document in enumerate(top, 1))
         best = sorted(relevant.values(), reverse=True)[:k]
-        return dcg / sum(grade / LOG(rank + 1) for rank, grade in enumerate(best, 1))
+        return dcg / sum(gain(grade) / LOG(rank + 1) for rank, grade in enumerate(best, 1))
     hits = [rank for rank, document in enumerate(top, 1) if document in relevant]
-    if name == "MAP":
-        return sum(number / rank for number, rank in enumerate(hits, 1)) / len(relevant)
+    if name.startswith("MAP"):
+        best = min(len(relevant), k) if "cutoff" in name else len(relevant)
+        return sum(number / rank for number, rank in enumerate(hits, 1)) / best
     if name == "RR":
         return 1 / hits[0] if hits else 0.0
-    return len(hits) / (len(relevant) if name == "Recall" else k)
+    if name == "Success":
+        return float(bool(hits))
+    if name == "hole":
+        return sum(document not in judged for document in top) / k
+    return len(hits) / {"Recall": len(relevant), "R-cap": min(len(relevant), k), "P": k}[name]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -235,7 +282,7 @@ def test_equal_to_pytrec_eval_on_random_runs(seed: int) -> None:
         for query, found in zip(kept, ranking.positions, strict=True)
     }
     for k in (1, 3, 10, 100):
-        theirs = {"nDCG": "ndcg_cut", "MAP": "map_cut", "Recall": "recall", "P": "P"}
+        theirs = {"nDCG": "ndcg_cut", "MAP": "map_cut", "Recall": "recall", "P": "P", "Success": "success"}
         evaluator = pytrec_eval.RelevanceEvaluator(
             qrels, {f"{name}.{k}" for name in theirs.values()} | {"recip_rank"}
         )
@@ -243,11 +290,11 @@ def test_equal_to_pytrec_eval_on_random_runs(seed: int) -> None:
         for name in NAMES:
             values = metrics.score_run(ranking, ids, kept, f"{name}@{k}")
             for query, value in zip(kept, values, strict=True):
-                if name != "RR":
+                if name in theirs:
                     # pytrec_eval leaves out a query that has no results.
                     theirs_value = expected[query][f"{theirs[name]}_{k}"] if untied[query] else 0.0
                     assert value == pytest.approx(theirs_value, abs=1e-6)
-                elif untied[query]:
+                elif name == "RR" and untied[query]:
                     uncut = expected[query]["recip_rank"]
                     assert value == pytest.approx(uncut if uncut >= 1 / k else 0.0, abs=1e-6)
                 order = list(untied[query])

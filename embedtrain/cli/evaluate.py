@@ -51,12 +51,33 @@ def evaluate(
     ] = None,
     measure: Annotated[
         list[str] | None,
-        typer.Option("--measure", help="nDCG@k, MAP@k, RR@k, Recall@k, P@k [default: nDCG@10 Recall@100]."),
+        typer.Option(
+            "--measure",
+            help="nDCG@k, MAP@k, RR@k, Recall@k, R-cap@k, P@k, Success@k, hole@k [default: nDCG@10 Recall@100].",
+        ),
     ] = None,
     split: Split = config.EvalOptions.split,
     top_k: Annotated[
         int, typer.Option("--top-k", min=1, help="Documents a query that are retrieved.")
     ] = config.EvalOptions.top_k,
+    ties: Annotated[
+        str,
+        typer.Option(
+            "--ties", help="Document ids among equal scores: ascending, or descending as trec_eval has it."
+        ),
+    ] = config.EvalOptions.ties,
+    no_relevant: Annotated[
+        str,
+        typer.Option(
+            "--no-relevant", help="Queries without a relevant document: leave-out, or zero: they count 0."
+        ),
+    ] = config.EvalOptions.no_relevant,
+    keep_self: Annotated[
+        bool, typer.Option("--keep-self", help="Keep hits whose id is the query's; they leave otherwise.")
+    ] = False,
+    group_duplicates: Annotated[
+        bool, typer.Option("--group-duplicates", help="Take documents of one text for one document.")
+    ] = False,
     precision: Precision = config.EvalOptions.precision,
     language: Language = config.EvalOptions.language,
     bm25_backend: Bm25Backend = config.EvalOptions.bm25_backend,
@@ -85,6 +106,10 @@ def evaluate(
         hybrid=hybrid,
         rerank_depth=rerank_depth,
         top_k=top_k,
+        ties=ties,
+        no_relevant=no_relevant,
+        keep_self=keep_self,
+        group_duplicates=group_duplicates,
         precision=precision,
         language=language,
         bm25_backend=bm25_backend,

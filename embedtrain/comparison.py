@@ -1,0 +1,139 @@
+"""Systems measured on the same queries and compared with one of them: intervals, paired tests, a verdict in words."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from embedtrain import metrics, statistics
+from embedtrain.statistics import Comparison, Interval
+from embedtrain.systems import Questions, System
+
+SIGNIFICANT = 0.05  # of the sign-flip test after Holm, below which a difference is called one
+BETTER, WORSE, NO_DIFFERENCE = "better", "worse", "no difference"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """One measure of one system: per query, its mean with an interval, and the comparison with the base."""
+
+    values: np.ndarray  # (queries,) float64
+    mean: float
+    interval: Interval | None
+    versus: Comparison | None  # None for the base itself
+    means: np.ndarray  # (resamples,) of the bootstrap, on the same draws for all systems
+
+    def as_dict(self) -> dict[str, float | None]:
+        """The mean and its interval, for JSON."""
+        return {"mean": self.mean, **ends(self.interval)}
+
+
+Results = dict[str, dict[str, Measured]]  # by system, by measure as typed
+
+
+def ends(interval: Interval | None) -> dict[str, float | None]:
+    """An interval for JSON."""
+    return {"low": interval.low, "high": interval.high} if interval else {"low": None, "high": None}
+
+
+def as_dict(found: Comparison) -> dict[str, Any]:
+    """A comparison for JSON."""
+    values = dataclasses.asdict(found)
+    del values["interval"]
+    return {"difference": values.pop("difference"), **ends(found.interval), **values}
+
+
+def measure_all(
+    systems: Sequence[System],
+    questions: Questions,
+    measures: Sequence[metrics.Measure],
+    base: str,
+    *,
+    resamples: int,
+    seed: int,
+) -> Results:
+    """Every measure of every system, and its comparison with the system named `base`, on the same resamples.
+
+    The p values after Holm are those of one measure's comparisons with the base.
+    """
+    names = [system.name for system in systems]
+    graded = [metrics.grade(system.hits, system.ids, questions.qrels) for system in systems]
+    results: Results = {name: {} for name in names}
+    against = names.index(base)
+    for measure in measures:
+        values = np.stack([measure.of(item) for item in graded], axis=1)
+        means = statistics.bootstrap_means(values, resamples, seed)
+        found = [
+            None
+            if column == against
+            else statistics.compare(
+                values[:, column], values[:, against], means[:, column], means[:, against], seed
+            )
+            for column in range(len(names))
+        ]
+        family = iter(_after_holm([one for one in found if one is not None]))
+        for column, name in enumerate(names):
+            own, drawn = values[:, column], means[:, column]
+            versus = None if column == against else next(family)
+            interval = statistics.bca_interval(own, drawn)
+            results[name][str(measure)] = Measured(own, float(own.mean()), interval, versus, drawn)
+    return results
+
+
+def all_pairs(results: Results, measure: str, seed: int) -> list[tuple[str, str, Comparison]]:
+    """Every pair of systems in one measure; the p values after Holm are those of all these pairs."""
+    named = list(itertools.combinations(results, 2))
+    found = []
+    for first, second in named:
+        one, other = results[first][measure], results[second][measure]
+        found.append(statistics.compare(one.values, other.values, one.means, other.means, seed))
+    return [(*pair, versus) for pair, versus in zip(named, _after_holm(found), strict=True)]
+
+
+def _after_holm(family: Sequence[Comparison]) -> Iterable[Comparison]:
+    adjusted = statistics.holm([one.p_randomization for one in family])
+    return [dataclasses.replace(one, p_holm=p) for one, p in zip(family, adjusted, strict=True)]
+
+
+def verdict(found: Comparison) -> str:
+    """`better`, `worse` or `no difference`, by the sign-flip test after Holm."""
+    if found.p_holm is None or found.p_holm >= SIGNIFICANT:
+        return NO_DIFFERENCE
+    return BETTER if found.difference > 0 else WORSE
+
+
+def verdict_sentences(results: Results, base: str, queries: int) -> list[str]:
+    """A sentence for each kind of verdict on the first measure."""
+    first = next(iter(results[base]))
+    groups: dict[str, list[str]] = {BETTER: [], WORSE: [], NO_DIFFERENCE: []}
+    for name, measured in results.items():
+        found = measured[first].versus
+        if found is not None:
+            groups[verdict(found)].append(f"{name} ({_detail(found)})")
+    openings = {
+        BETTER: f"better than {base} in {first}",
+        WORSE: f"worse than {base} in {first}",
+        NO_DIFFERENCE: f"no difference from {base} in {first} that {queries:,} queries could show",
+    }
+    return [f"{openings[kind]}: {'; '.join(members)}" for kind, members in groups.items() if members]
+
+
+def _detail(found: Comparison) -> str:
+    parts = [f"{found.difference:+.4f}"]
+    if verdict(found) == NO_DIFFERENCE:
+        if found.detectable is not None:
+            parts.append(f"{found.detectable:.4f} could be seen")
+        if found.queries_needed is not None:
+            parts.append(f"this one with about {_rounded(found.queries_needed):,} queries")
+    elif found.interval:
+        parts[0] += f" [{found.interval.low:+.4f}, {found.interval.high:+.4f}]"
+    parts += [f"{found.wins} won", f"{found.ties} even", f"{found.losses} lost"]
+    return ", ".join(parts)
+
+
+def _rounded(count: int) -> int:
+    """A number of queries with two digits that mean something."""
+    step = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // step) * step
