@@ -18,7 +18,8 @@ from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
-from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file, retrieved
+from embedtrain.retrieval import retrieved
+from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file
 
 PAIRS = pa.schema(
     [(name, pa.string()) for name in ("first", "second", "measure")]

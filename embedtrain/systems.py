@@ -1,28 +1,19 @@
-"""What is measured: BM25, models, their mixture, the best of them reranked, run files: rankings of one split."""
+"""What is measured: rankings of the queries of one split, by whatever made them, and run files among them."""
 
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from embedtrain import metrics, trec
 from embedtrain.artifacts import beyond_limit
-from embedtrain.bm25 import BM25, check_options
 from embedtrain.collection import Collection
-from embedtrain.config import EvalOptions
-from embedtrain.console import Progress
 from embedtrain.conventions import LEFT_OUT, ZERO
 from embedtrain.errors import EmbedtrainError, first_three
-from embedtrain.hits import Hits, Ties, fuse
-from embedtrain.models import ModelSource, find_model
-from embedtrain.search import dense
-
-if TYPE_CHECKING:  # torch is loaded where a model is asked for: BM25 and run files do without those seconds
-    from embedtrain.encoder import Encoder
-    from embedtrain.reranker import Reranker
+from embedtrain.hits import Hits
 
 BASE = "base"
 
@@ -119,9 +110,10 @@ def without_self(hits: Hits, questions: Questions, ids: Sequence[str], k: int | 
     return Hits(positions, scores), removed
 
 
-def _system(
+def system_of(
     name: str, hits: Hits, ids: Sequence[str], questions: Questions, k: int | None, **about: Any
 ) -> System:
+    """A ranking as a system: without self-hits, and with what is counted of it."""
     hits, removed = without_self(hits, questions, ids, k)
     counts = {
         "unanswered": sum(len(found) == 0 for found in hits.positions),
@@ -129,152 +121,6 @@ def _system(
         "self_hits": removed,
     }
     return System(name, hits, ids, {**about, **counts})
-
-
-def retrieved(
-    options: EvalOptions,
-    collection: Collection,
-    questions: Questions,
-    models: Sequence[str],
-    rerank: str | None,
-    names: Names,
-    progress: Progress,
-) -> list[System]:
-    """BM25, the models, the last of them fused with BM25, the last of all these reranked, as far as asked for."""
-    check_options(options)
-    sources = [find_model(name) for name in models]
-    teacher = _teacher(rerank) if rerank else None
-    corpus, k = collection.corpus, options.top_k
-    systems: list[System] = []
-    lexical = None
-    if options.bm25 or options.hybrid:
-        # One document more than asked for: the query itself may be among them.
-        index = BM25(corpus, corpus.ids, options, progress)
-        found = index.search(questions.texts, k + 1, progress)
-        lexical = _system(names("BM25"), found, corpus.ids, questions, k, language=str(index.language))
-        if index.language.why:
-            lexical.said.append(f"language: {index.language}")
-    if lexical and options.bm25:
-        systems.append(lexical)
-    for number, source in enumerate(sources):
-        name = names(BASE if number == 0 else source.name)
-        systems.append(_of_model(name, source, options.precision, collection, corpus, questions, k, progress))
-    if lexical and options.hybrid:
-        dense_system = systems[-1]
-        fused = fuse([lexical.hits, dense_system.hits], Ties(corpus.ids), k)
-        about = {
-            "fused": f"BM25 and {dense_system.name}, reciprocal ranks",
-            "language": lexical.about["language"],
-        }
-        systems.append(_system(names("hybrid"), fused, corpus.ids, questions, k, **about))
-        if not options.bm25:
-            systems[-1].said += lexical.said
-    if teacher:
-        systems += _reranked(teacher, systems[-1], options.rerank_depth, collection, questions, names, progress)
-    return systems
-
-
-def _teacher(name: str) -> "Reranker":
-    # Loaded first: what cannot be used is found out before minutes of encoding.
-    from embedtrain.reranker import Reranker
-
-    return Reranker.load(find_model(name))
-
-
-def _of_model(
-    name: str,
-    source: ModelSource,
-    precision: str,
-    collection: Collection,
-    texts: Sequence[str],
-    questions: Questions,
-    k: int,
-    progress: Progress,
-) -> System:
-    from embedtrain.encoder import Encoder
-
-    encoder, ids = Encoder.load(source, wanted=precision), collection.corpus.ids
-    queries = encoder.encode(questions.texts, "query", progress)
-    documents = encoder.encode(texts, "document", progress)
-    found = dense(
-        queries, documents, ids, k + 1, similarity=encoder.similarity, progress=progress, device=encoder.gpu
-    )
-    cut = _documents_cut(encoder, texts)
-    about = {
-        "model": source.name,
-        "precision": encoder.precision,
-        "dimensions": int(documents.shape[1]),
-        "documents_cut": cut,
-    }
-    system = _system(name, found, ids, questions, k, **about)
-    if cut:
-        system.said.append(
-            f"{cut:,} of {len(texts):,} documents are cut at the {encoder.limit('document')} tokens it reads"
-        )
-    return system
-
-
-def _reranked(
-    teacher: "Reranker",
-    first: System,
-    depth: int,
-    collection: Collection,
-    questions: Questions,
-    names: Names,
-    progress: Progress,
-) -> list[System]:
-    """The first `depth` candidates in the teacher's order, and in the fusion of that order with their own."""
-    judged = _teacher_order(teacher, first.hits, collection, questions, depth, progress)
-    top = Hits([found[:depth] for found in first.hits.positions], [part[:depth] for part in first.hits.scores])
-    mixed = fuse([top, judged], Ties(first.ids), depth)
-    about = {"teacher": teacher.source.name, "candidates": first.name, "depth": depth}
-    return [
-        _system(names(name), _on_top(head, first.hits), first.ids, questions, None, **about)
-        for name, head in (("reranked", judged), (f"{first.name} + teacher", mixed))
-    ]
-
-
-def _documents_cut(encoder: "Encoder", texts: Sequence[str]) -> int:
-    """How many documents are longer than the model reads, whether or not their vectors were in the store."""
-    return int((encoder.token_lengths(texts, "document") > encoder.limit("document")).sum())
-
-
-def _teacher_order(
-    teacher: "Reranker",
-    first: Hits,
-    collection: Collection,
-    questions: Questions,
-    depth: int,
-    progress: Progress,
-) -> Hits:
-    """The first `depth` candidates of every query by the teacher's raw scores."""
-    heads = [found[:depth] for found in first.positions]
-    pairs = [
-        (query, collection.corpus.text(int(index)))
-        for query, found in zip(questions.texts, heads, strict=True)
-        for index in found
-    ]
-    scores = teacher.score(pairs, progress)
-    if not np.isfinite(scores).all():
-        raise EmbedtrainError(f"teacher {teacher.source.name} gives scores that are no numbers; train it again")
-    ties = Ties(collection.corpus.ids)
-    ends = np.cumsum([len(found) for found in heads])[:-1]
-    ordered = [
-        ties.best(ties.keys(part, found), depth) if len(found) else (found, part)
-        for found, part in zip(heads, np.split(scores, ends), strict=True)
-    ]
-    return Hits([found for found, _ in ordered], [part for _, part in ordered])
-
-
-def _on_top(head: Hits, first: Hits) -> Hits:
-    """A new order of the first candidates; those below keep their place, with scores that go down by 1 each."""
-    positions, scores = [], []
-    for found, values, before in zip(head.positions, head.scores, first.positions, strict=True):
-        below = before[len(found) :]
-        floor = values[-1] if len(values) else np.float32(0)
-        positions.append(np.concatenate([found, below]))
-        scores.append(np.concatenate([values, floor - np.arange(1, len(below) + 1, dtype=np.float32)]))
-    return Hits(positions, scores)
 
 
 def from_file(
@@ -313,7 +159,7 @@ def from_file(
     if unknown:
         about["documents_not_in_corpus"] = len(unknown)
     missing = [query for query in questions.ids if query not in run]
-    system = _system(names(path.name), hits, ids, questions, None, **about)
+    system = system_of(names(path.name), hits, ids, questions, None, **about)
     system.said = [
         text
         for count, text in (

@@ -14,13 +14,14 @@ from conftest import write_collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedtrain import metrics, systems, trec
+from embedtrain import metrics, retrieval, trec
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import silent
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits
-from embedtrain.systems import Names, Questions, System, file_name, from_file, retrieved, without_self
+from embedtrain.retrieval import retrieved
+from embedtrain.systems import Names, Questions, System, file_name, from_file, without_self
 
 
 def questions(qrels: dict[str, dict[str, float]]) -> Questions:
@@ -173,10 +174,10 @@ def test_reranking_reorders_the_top_and_keeps_the_rest_below(
     small: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher = Short()
-    monkeypatch.setattr(systems, "_teacher", lambda name: teacher)
+    monkeypatch.setattr(retrieval, "_teacher", lambda name: teacher)
     asked = questions({"q": {"d3": 1.0}, "none": {"d1": 1.0}})
     first = System("first", hits([4, 3, 0, 1], []), small.corpus.ids, {})
-    reranked, mixed = systems._reranked(teacher, first, 3, small, asked, Names(), silent)
+    reranked, mixed = retrieval._reranked(teacher, first, 3, small, asked, Names(), silent)
     # Lengths: d0 apple 5, d3 "apple banana" 12, d4 "cherry date" 11; d1 lies below the depth of 3.
     assert teacher.asked == [("text of q", "cherry date"), ("text of q", "apple banana"), ("text of q", "apple")]
     assert [found.tolist() for found in reranked.hits.positions] == [[0, 4, 3, 1], []]
@@ -192,7 +193,7 @@ def test_reranking_reorders_the_top_and_keeps_the_rest_below(
 
 
 def test_bm25_alone_is_reranked_without_a_model(small: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systems, "_teacher", lambda name: Short())
+    monkeypatch.setattr(retrieval, "_teacher", lambda name: Short())
     asked = Questions.of(small, "test", None)
     found = retrieved(EvalOptions(bm25=True), small, asked, [], "teacher", Names(), silent)
     assert [system.name for system in found] == ["BM25", "reranked", "BM25 + teacher"]
@@ -206,8 +207,8 @@ def test_the_language_that_auto_came_to_is_said_once(
     """By BM25 or, where only its mixture with a model is measured, by that."""
     asked = Questions.of(small, "test", None)
     dense = System("base", hits(*[[0, 1]] * len(asked.ids)), small.corpus.ids, {})
-    monkeypatch.setattr(systems, "find_model", lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(systems, "_of_model", lambda *_: dense)
+    monkeypatch.setattr(retrieval, "find_model", lambda name: SimpleNamespace(name=name))
+    monkeypatch.setattr(retrieval, "of_model", lambda *_: dense)
     options = EvalOptions(bm25=bm25, hybrid=True, language="auto")
     found = retrieved(options, small, asked, ["m"], None, Names(), silent)
     why = "none (auto: stop words of no language in 5 documents)"
@@ -222,7 +223,7 @@ def test_a_teacher_that_gives_no_numbers_is_an_error(small: Collection) -> None:
     )
     first = System("first", hits([0, 1]), small.corpus.ids, {})
     with pytest.raises(EmbedtrainError, match="teacher broken gives scores that are no numbers"):
-        systems._reranked(broken, first, 2, small, questions({"q": {"d0": 1.0}}), Names(), silent)
+        retrieval._reranked(broken, first, 2, small, questions({"q": {"d0": 1.0}}), Names(), silent)
 
 
 # Names
