@@ -227,6 +227,7 @@ class EvalOptions(LexicalOptions):
     no_relevant: str = "leave-out"  # queries without a relevant document; zero: they count 0
     keep_self: bool = False  # hits whose id is the query's
     group_duplicates: bool = False  # documents of one text are one document
+    guard_split: str = "test"
     limit: int | None = None
     seed: int = 0
 

@@ -147,7 +147,7 @@ def _shown(value: Any) -> str:
 
 
 def summary(values: dict[str, Any], dropped: dict[str, int]) -> None:
-    """Print a stage's summary: scalars and flat mappings as lines, `table` as a table, `notes` as sentences.
+    """Print a stage's summary: scalars and flat mappings as lines, `table` and `tables` as tables, `notes` as sentences.
 
     Deeper values are for `--json` and are passed over here.
     """
@@ -167,5 +167,7 @@ def summary(values: dict[str, Any], dropped: dict[str, int]) -> None:
     pairs(lines)
     if "table" in values:
         table(values["table"]["columns"], values["table"]["rows"])
+    for further in values.get("tables", []):
+        table(further["columns"], further["rows"], further["title"])
     for note in values.get("notes", []):
         print(f"  {note}")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from embedtrain import conventions, metrics, trec
+from embedtrain import conventions, guarding, metrics, trec
 from embedtrain.artifacts import Claim
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
@@ -18,6 +18,7 @@ from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
+from embedtrain.models import find_model
 from embedtrain.retrieval import retrieved
 from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file
 
@@ -36,6 +37,8 @@ def evaluate(
     models: Sequence[str],
     rerank: str | None,
     runs: Sequence[Path],
+    guards: Sequence[Path],
+    sts: Sequence[Path],
     progress: Progress,
 ) -> None:
     """Measure systems on a split and write the evaluation folder.
@@ -56,7 +59,8 @@ def evaluate(
         *retrieved(options, collection, questions, models, rerank, names, progress),
         *(from_file(path, run, collection, questions, names) for path, run in zip(runs, files, strict=True)),
     ]
-    base = next((system.name for system in systems if "model" in system.about), systems[0].name)
+    of_models = [system.name for system in systems if "model" in system.about]
+    base = of_models[0] if of_models else systems[0].name
     copies = conventions.Copies(collection.corpus)
     qrels = copies.of_qrels(questions.qrels) if options.group_duplicates else questions.qrels
     results = measure_all(
@@ -73,6 +77,12 @@ def evaluate(
         for one, other, found in all_pairs(results, first, options.seed)
     ]
     summary = _summary(systems, results, base, collection, questions, copies, options)
+    if guards or sts:
+        sources = dict(zip(of_models, map(find_model, models), strict=True))
+        found = guarding.guarded(guards, sts, sources, measures[0], options, progress)
+        summary["guards"] = found
+        summary["tables"].append(guarding.table(found))
+        summary["notes"] += guarding.sentences(found)
     dropped = {
         "queries without a relevant document": questions.left_out,
         "hits that are the query itself": sum(system.about["self_hits"] for system in systems),
@@ -86,6 +96,11 @@ def evaluate(
             dropped={reason: count for reason, count in dropped.items() if count},
             summary=summary,
         )
+
+
+def judged(systems: Sequence[System]) -> str:
+    """The system that requirements are about where they name none: the last model, or else the last system."""
+    return next((system.name for system in reversed(systems) if "model" in system.about), systems[-1].name)
 
 
 def _counted(system: System, copies: conventions.Copies, options: EvalOptions) -> Hits:
@@ -134,10 +149,13 @@ def _summary(
         "queries_left_out": questions.left_out,
         "documents": len(collection.corpus),
         "duplicate_texts": copies.groups,
+        "judged_system": judged(systems),
         "base": base_system.about.get("model", base),
         "conventions": conventions.said(options),
         "systems": described,
         "table": _table(systems, results, base),
+        "tables": [],
+        "guards": [],
         "notes": verdict_sentences(results, base, len(questions.ids))
         + [f"{system.name}: {text}" for system in systems for text in system.said],
     }

@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 
 
-def _show(claim: Any, *, as_json: bool) -> None:
-    """Print what a stage made: its summary, its drops, and where it is."""
+def _show(claim: Any, more: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a stage made: its summary, its drops, and where it is; and what is `more`, which only JSON holds."""
     record = claim.record
     if as_json:
         result = {
@@ -32,6 +32,7 @@ def _show(claim: Any, *, as_json: bool) -> None:
             "rows": record["rows"],
             "dropped": record["dropped"],
             **record["summary"],
+            **more,
         }
         console.print_json(result)
         return
@@ -49,11 +50,12 @@ def run_stage(
     quiet: bool,
     *,
     together: bool = False,
+    more: Callable[[Any], dict[str, Any]] = lambda claim: {},
 ) -> Any:
     """Claim an output, make it unless it is up to date, print what it is; returns the claim.
 
     Of several processes of a launch one claims, writes and prints; the others only help, where the stage shares its
-    work (`together`). Raises UsageError for several processes of another stage: each would do the whole of it.
+    work (`together`). What `more` makes of the claim, made or found, stands in the JSON too. Raises UsageError for several processes of another stage: each would do the whole of it.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not together:
         raise UsageError("this command works in one process; only pretrain and finetune are started by a launcher")
@@ -73,7 +75,7 @@ def run_stage(
             claim.abandon()
             raise
         claim.close()
-    _show(claim, as_json=as_json)
+    _show(claim, more(claim), as_json=as_json)
     return claim
 
 

@@ -1,5 +1,6 @@
 """`embedtrain eval`."""
 
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from embedtrain.cli.flags import (
     Bm25Variant,
     CollectionArgument,
     Force,
+    GuardSplit,
     Json,
     Language,
     Limit,
@@ -23,7 +25,7 @@ from embedtrain.cli.flags import (
     Seed,
     Split,
 )
-from embedtrain.errors import UsageError
+from embedtrain.errors import GateError, UsageError
 
 
 @app.command(
@@ -78,6 +80,43 @@ def evaluate(
     group_duplicates: Annotated[
         bool, typer.Option("--group-duplicates", help="Take documents of one text for one document.")
     ] = False,
+    guard: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--guard", help="A collection no model was tuned for: what was forgotten?", metavar="COLLECTION"
+        ),
+    ] = None,
+    guard_split: GuardSplit = config.EvalOptions.guard_split,
+    guard_sts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--guard-sts", help="Sentence pairs with scores (score, sentence1, sentence2).", metavar="FILE"
+        ),
+    ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require", help="What must hold, else exit code 3, as in nDCG@10>=0.7 or vs base: nDCG@10 p<0.05."
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option("--baseline", help="An earlier evaluation that must be kept up with.", metavar="EVALUATION"),
+    ] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option(
+            "--max-drop",
+            min=0.0,
+            help="How far the interval may reach below the baseline, or the base on a guard.",
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Write the requirements as JUnit XML.", metavar="FILE")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Write tables and requirements as Markdown.", metavar="FILE")
+    ] = None,
     precision: Precision = config.EvalOptions.precision,
     language: Language = config.EvalOptions.language,
     bm25_backend: Bm25Backend = config.EvalOptions.bm25_backend,
@@ -99,9 +138,27 @@ def evaluate(
         raise UsageError("--hybrid mixes a model with BM25; give --model")
     if rerank and not (models or bm25):
         raise UsageError("--rerank needs candidates; give --model or --bm25")
+    guards, sts = list(guard or []), list(guard_sts or [])
+    if (guards or sts) and not models:
+        raise UsageError("--guard measures models; give --model")
+    if baseline and max_drop is None:
+        raise UsageError("--baseline needs --max-drop, how far below it is allowed, as in --max-drop 0.01")
+    if max_drop is not None and not (baseline or guards or sts):
+        raise UsageError("--max-drop is about a --baseline or a --guard, and there is none")
+    if max_drop is not None and not baseline and len(models) < 2:
+        raise UsageError("--max-drop compares the last --model with the first on each guard; give both")
+    if baseline:
+        _check_baseline(baseline, out)
+    measures = tuple(measure or config.EvalOptions.measures)
+    requirements: list[Any] = []
+    if require:
+        from embedtrain import requirements as grammar
+
+        requirements += [grammar.parse(text) for text in require]
+        grammar.check(requirements, measures, guards=len(guards) + len(sts))
     options = config.EvalOptions(
         split=split,
-        measures=tuple(measure or config.EvalOptions.measures),
+        measures=measures,
         bm25=bm25,
         hybrid=hybrid,
         rerank_depth=rerank_depth,
@@ -110,6 +167,7 @@ def evaluate(
         no_relevant=no_relevant,
         keep_self=keep_self,
         group_duplicates=group_duplicates,
+        guard_split=guard_split,
         precision=precision,
         language=language,
         bm25_backend=bm25_backend,
@@ -128,11 +186,60 @@ def evaluate(
         inputs += [find_encoder(name).as_input() for name in models]
         inputs += [find_model(rerank).as_input("teacher")] if rerank else []
         inputs += [Input.of("run", path) for path in runs]
+        inputs += [Input.of("guard", path) for path in [*guards, *sts]]
         return Claim(out, kind="evaluation", stage="eval", options=options, inputs=inputs, force=force)
 
     def work(claim: Any, progress: console.Progress) -> None:
         from embedtrain.evaluate import evaluate
 
-        evaluate(claim, options, collection, models, rerank, runs, progress)
+        evaluate(claim, options, collection, models, rerank, runs, guards, sts, progress)
 
-    run_stage(claim, work, as_json, quiet)
+    outcomes: list[Any] = []
+
+    def judged(claim: Any) -> dict[str, Any]:
+        if not (requirements or max_drop is not None):
+            return {}
+        from embedtrain import requirements as grammar
+
+        summary = claim.record["summary"]
+        outcomes.extend(grammar.outcomes(requirements, claim.out, summary))
+        if max_drop is not None:
+            outcomes.extend(grammar.kept(summary, max_drop))
+            if baseline:
+                outcomes.append(grammar.not_inferior(claim.out, summary, baseline, max_drop))
+        return {"requirements": [dataclasses.asdict(outcome) for outcome in outcomes]}
+
+    claimed = run_stage(claim, work, as_json, quiet, more=judged)
+    _reported(claimed.record["summary"], outcomes, junit, markdown, show=not as_json)
+
+
+def _check_baseline(baseline: Path, out: Path) -> None:
+    """Find out before anything is measured whether there is an evaluation to keep up with."""
+    from embedtrain.artifacts import require_kind
+    from embedtrain.requirements import evaluation_of
+
+    folder = evaluation_of(baseline)
+    require_kind(folder, "evaluation")
+    if folder.resolve() == out.resolve():
+        raise UsageError(f"--out {out} would replace the --baseline; give another folder")
+
+
+def _reported(
+    summary: dict[str, Any], outcomes: list[Any], junit: Path | None, markdown: Path | None, *, show: bool
+) -> None:
+    """Print and write what came of the requirements; GateError where one is not met."""
+    if outcomes and show:
+        rows = [
+            [outcome.text, outcome.what, f"{outcome.value:.4g}", "met" if outcome.met else "NOT MET"]
+            for outcome in outcomes
+        ]
+        console.table(["requirement", "what", "value", ""], rows, "Requirements")
+    if junit or markdown:
+        from embedtrain import ci
+
+        if junit:
+            ci.write_junit(junit, outcomes)
+        if markdown:
+            ci.write_markdown(markdown, summary, outcomes)
+    if failed := [str(outcome) for outcome in outcomes if not outcome.met]:
+        raise GateError(f"a requirement was not met: {'; '.join(failed)}; the evaluation was written all the same")

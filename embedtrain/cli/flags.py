@@ -27,6 +27,7 @@ CollectionOption = Annotated[
 ]
 Model = Annotated[str, typer.Option("--model", help="Local model folder or hub name.", metavar="MODEL")]
 Split = Annotated[str, typer.Option("--split", help="The split whose queries are used.")]
+GuardSplit = Annotated[str, typer.Option("--guard-split", help="The guard's split.")]
 _PRECISION = "What layers compute in: float32, bfloat16, or auto: bfloat16 where the processor or GPU has it; float16 in training."
 Precision = Annotated[str, typer.Option("--precision", callback=check_precision, help=_PRECISION)]
 TrainingPrecision = Annotated[str, typer.Option("--precision", callback=check_training_precision, help=_PRECISION)]

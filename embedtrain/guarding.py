@@ -1,0 +1,224 @@
+"""What a tuned model forgot: every model on collections and sentence pairs it was not tuned for, beside the base."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from embedtrain import metrics, readers
+from embedtrain.collection import Collection
+from embedtrain.comparison import as_dict, ends, measure_all
+from embedtrain.config import EvalOptions
+from embedtrain.console import Progress
+from embedtrain.errors import EmbedtrainError
+from embedtrain.models import ModelSource
+from embedtrain.retrieval import of_model
+from embedtrain.statistics import LEVEL, Interval
+from embedtrain.systems import Questions
+
+SPEARMAN = "Spearman"
+STS_COLUMNS = ("score", "sentence1", "sentence2")
+LEAST_PAIRS = 10
+
+_RESAMPLES = 2_000
+_CHUNK = 2**21  # resampled values held at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Sentence pairs with the similarity that people gave them: what an STS file holds."""
+
+    first: list[str]
+    second: list[str]
+    scores: NDArray[np.float64]
+
+
+def read_pairs(path: Path) -> Pairs:
+    """Read an STS file: JSONL, CSV, TSV or Parquet with the columns score, sentence1 and sentence2.
+
+    Raises EmbedtrainError with file and line for a score that is no number, and for a file in which there is nothing
+    to correlate.
+    """
+    first, second, scores = [], [], []
+    for number, row in readers.rows(path):
+        where = f"{path} line {number}"
+        written, one, other = (readers.column(row, name, path, number) for name in STS_COLUMNS)
+        try:
+            score = float(written)
+        except (TypeError, ValueError):
+            score = np.nan
+        if not np.isfinite(score):
+            raise EmbedtrainError(f"{where} has the score {written!r}; a number is needed")
+        first.append(readers.as_text(one, f"{where} column sentence1"))
+        second.append(readers.as_text(other, f"{where} column sentence2"))
+        scores.append(score)
+    if len(scores) < LEAST_PAIRS or len(set(scores)) == 1:
+        raise EmbedtrainError(
+            f"{path} has {len(scores)} pairs with {len(set(scores))} different scores; a correlation needs at least "
+            f"{LEAST_PAIRS} pairs, and scores that differ"
+        )
+    return Pairs(first, second, np.array(scores))
+
+
+def guarded(
+    collections: Sequence[Path],
+    sts: Sequence[Path],
+    models: Mapping[str, ModelSource],
+    measure: metrics.Measure,
+    options: EvalOptions,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Every model, by its name as a system, on every guard; the first is the one the others are compared with.
+
+    One entry a guard, for JSON: name, measure, how many queries or pairs, and of each model its value and what it has
+    more than the first, with a 95 % interval: paired over queries, or over pairs.
+    """
+    read = [read_pairs(path) for path in sts]  # first, so that a bad file costs no encoding
+    opened = [Collection(path) for path in collections]
+    asked = [Questions.of(each, options.guard_split, None, keep_self=options.keep_self) for each in opened]
+    found = [
+        _on_collection(collection, questions, models, measure, options, progress)
+        for collection, questions in zip(opened, asked, strict=True)
+    ]
+    found += [
+        {"name": _name(path), **_on_pairs(pairs, models, options, progress)}
+        for path, pairs in zip(sts, read, strict=True)
+    ]
+    taken: dict[str, int] = {}
+    for guard in found:
+        taken[guard["name"]] = taken.get(guard["name"], 0) + 1
+        if taken[guard["name"]] > 1:
+            guard["name"] += f" ({taken[guard['name']]})"
+    return found
+
+
+def _name(path: Path) -> str:
+    return path.resolve().name.removesuffix(readers.suffix(path))
+
+
+def _on_collection(
+    collection: Collection,
+    questions: Questions,
+    models: Mapping[str, ModelSource],
+    measure: metrics.Measure,
+    options: EvalOptions,
+    progress: Progress,
+) -> dict[str, Any]:
+    systems = [
+        of_model(
+            name, source, options.precision, collection, collection.corpus, questions, measure.cutoff, progress
+        )
+        for name, source in models.items()
+    ]
+    base = next(iter(models))
+    results = measure_all(systems, questions, [measure], base, resamples=options.resamples, seed=options.seed)
+    described: dict[str, Any] = {}
+    for name, of_system in results.items():
+        measured = of_system[str(measure)]
+        versus = {"versus_base": as_dict(measured.versus)} if measured.versus else {}
+        described[name] = {**measured.as_dict(), **versus}
+    return {
+        "name": _name(Path(collection.path)),
+        "measure": str(measure),
+        "queries": len(questions.ids),
+        "systems": described,
+    }
+
+
+def _on_pairs(
+    pairs: Pairs, models: Mapping[str, ModelSource], options: EvalOptions, progress: Progress
+) -> dict[str, Any]:
+    similarities = np.stack([_similarities(pairs, source, options, progress) for source in models.values()])
+    values = _spearman(np.concatenate([similarities, pairs.scores[None]]))
+    drawn = _resampled(similarities, pairs.scores, options.seed)
+    described: dict[str, Any] = {}
+    for row, name in enumerate(models):
+        described[name] = {"mean": float(values[row]), **ends(_percentiles(drawn[:, row]))}
+        if row:
+            more = {
+                "difference": float(values[row] - values[0]),
+                **ends(_percentiles(drawn[:, row] - drawn[:, 0])),
+            }
+            described[name]["versus_base"] = more
+    return {"measure": SPEARMAN, "pairs": len(pairs.scores), "systems": described}
+
+
+def _similarities(
+    pairs: Pairs, source: ModelSource, options: EvalOptions, progress: Progress
+) -> NDArray[np.float64]:
+    """The model's own similarity of every pair; both sentences are encoded as queries, as symmetric tasks are."""
+    from embedtrain.encoder import Encoder
+
+    encoder = Encoder.load(source, wanted=options.precision)
+    one, other = (np.asarray(encoder.encode(texts, "query", progress)[:]) for texts in (pairs.first, pairs.second))
+    scores = (one.astype(np.float64) * other).sum(axis=1)
+    if encoder.similarity == "cosine":
+        scores /= np.maximum(np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1), 1e-12)
+    if not np.isfinite(scores).all():
+        raise EmbedtrainError(f"model {source.name} gives vectors that are no numbers; train it again")
+    return scores
+
+
+def _spearman(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spearman's correlation of each of rows (..., models + 1, n) but the last with the last; 0 where one is constant."""
+    ranks = rankdata(rows, axis=-1)
+    ranks -= ranks.mean(axis=-1, keepdims=True)
+    lengths = np.sqrt((ranks**2).sum(axis=-1))
+    products = (ranks[..., :-1, :] * ranks[..., -1:, :]).sum(axis=-1)
+    scale = lengths[..., :-1] * lengths[..., -1:]
+    return np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+
+
+def _resampled(similarities: NDArray[np.float64], scores: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Correlations (resamples, models) on pairs drawn with replacement, the same draws for all models."""
+    rows = np.concatenate([similarities, scores[None]])
+    random = np.random.default_rng([seed, 3])
+    step = max(1, _CHUNK // rows.size)
+    found = []
+    for start in range(0, _RESAMPLES, step):
+        drawn = random.integers(0, len(scores), size=(min(step, _RESAMPLES - start), len(scores)))
+        found.append(_spearman(np.moveaxis(rows[:, drawn], 0, 1)))
+    return np.concatenate(found)
+
+
+def _percentiles(values: NDArray[np.float64]) -> Interval:
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(values, [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def table(guards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The guards as a table: a row a guard and model, what the base has, and what the model lost of it."""
+    rows = []
+    for guard in guards:
+        for name, found in guard["systems"].items():
+            versus = found.get("versus_base")
+            what = f"{guard['measure']} of {guard.get('queries', guard.get('pairs')):,}"
+            change = (
+                ""
+                if versus is None
+                else f"{versus['difference']:+.4f} [{versus['low']:+.4f}, {versus['high']:+.4f}]"
+            )
+            if versus is not None and versus["low"] is None:
+                change = f"{versus['difference']:+.4f}"
+            rows.append([guard["name"], name, what, f"{found['mean']:.4f}", change])
+    return {"title": "Guards", "columns": ["guard", "model", "measure", "value", "vs base [95 %]"], "rows": rows}
+
+
+def sentences(guards: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was lost or won for certain: where the interval of a difference is clear of zero."""
+    found = []
+    for guard in guards:
+        for name, measured in guard["systems"].items():
+            versus = measured.get("versus_base")
+            if versus is None or versus["low"] is None or versus["low"] <= 0 <= versus["high"]:
+                continue
+            what = "lost" if versus["difference"] < 0 else "won"
+            found.append(
+                f"{name} {what} {abs(versus['difference']):.4f} of {guard['measure']} on the guard {guard['name']}"
+            )
+    return found
