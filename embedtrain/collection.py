@@ -251,9 +251,16 @@ class Collection:
 
         Raises EmbedtrainError where no document has it, with the columns there are.
         """
+        return self._column("corpus", name)
+
+    def query_column(self, name: str) -> list[str]:
+        """The same of the queries."""
+        return self._column("queries", name)
+
+    def _column(self, table: str, name: str) -> list[str]:
         values: list[str] = []
         there: dict[str, None] = {}
-        for path in table_files(self.path, "corpus"):
+        for path in table_files(self.path, table):
             for number, row in readers.rows(path):
                 there |= dict.fromkeys(row)
                 value = row.get(name)
@@ -261,7 +268,7 @@ class Collection:
                 values.append(readers.as_text(shown, f"{path} line {number} column {name}"))
         if name not in there:
             raise EmbedtrainError(
-                f"the corpus of {self.path} has no column {name!r}; its columns are: {', '.join(there)}"
+                f"the table {table} of {self.path} has no column {name!r}; its columns are: {', '.join(there)}"
             )
         return values
 

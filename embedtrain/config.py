@@ -228,6 +228,7 @@ class EvalOptions(LexicalOptions):
     keep_self: bool = False  # hits whose id is the query's
     group_duplicates: bool = False  # documents of one text are one document
     guard_split: str = "test"
+    slices: tuple[str, ...] = ()  # columns of the queries whose values make slices
     limit: int | None = None
     seed: int = 0
 

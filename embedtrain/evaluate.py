@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from embedtrain import conventions, guarding, metrics, trec
+from embedtrain import conventions, guarding, metrics, slices, trec
 from embedtrain.artifacts import Claim
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
@@ -21,6 +21,7 @@ from embedtrain.hits import Hits
 from embedtrain.models import find_model
 from embedtrain.retrieval import retrieved
 from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file
+from embedtrain.tokens import settle_language
 
 PAIRS = pa.schema(
     [(name, pa.string()) for name in ("first", "second", "measure")]
@@ -50,10 +51,13 @@ def evaluate(
     conventions.check(options)
     measures = _measures(options, searches=bool(models or options.bm25))
     files = [trec.read_run(path) for path in runs]
+    watched = guarding.Guards.read(guards, sts, options)
     collection = Collection(collection_path)
     questions = Questions.of(
         collection, options.split, options.limit, no_relevant=options.no_relevant, keep_self=options.keep_self
     )
+    language = settle_language(options.language, collection.corpus, collection.corpus.ids).name
+    parts = slices.of(collection, questions, options.slices, language)
     names = Names()
     systems = [
         *retrieved(options, collection, questions, models, rerank, names, progress),
@@ -77,9 +81,10 @@ def evaluate(
         for one, other, found in all_pairs(results, first, options.seed)
     ]
     summary = _summary(systems, results, base, collection, questions, copies, options)
+    _add_slices(summary, parts, results, base, first, options.seed)
     if guards or sts:
         sources = dict(zip(of_models, map(find_model, models), strict=True))
-        found = guarding.guarded(guards, sts, sources, measures[0], options, progress)
+        found = watched.measured(sources, measures[0], options, progress)
         summary["guards"] = found
         summary["tables"].append(guarding.table(found))
         summary["notes"] += guarding.sentences(found)
@@ -96,6 +101,20 @@ def evaluate(
             dropped={reason: count for reason, count in dropped.items() if count},
             summary=summary,
         )
+
+
+def _add_slices(
+    summary: dict[str, Any], parts: Sequence[slices.Slice], results: Results, base: str, first: str, seed: int
+) -> None:
+    """Put the base and the judged system on parts of the queries into the summary."""
+    name = summary["judged_system"]
+    own, other = results[base][first], results[name][first] if name != base else None
+    found = slices.compared(parts, own.values, None if other is None else other.values, seed)
+    summary["slices"] = found
+    if found:
+        summary["tables"].append(slices.table(found, base, name, first))
+    if other is not None:
+        summary["notes"][:0] = slices.sentences(found, name, other.mean - own.mean)
 
 
 def judged(systems: Sequence[System]) -> str:

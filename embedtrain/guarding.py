@@ -1,7 +1,7 @@
 """What a tuned model forgot: every model on collections and sentence pairs it was not tuned for, beside the base."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,26 @@ class Pairs:
     scores: NDArray[np.float64]
 
 
+def _rows(path: Path) -> Iterator[tuple[int, readers.Row]]:
+    """Rows of a table. In an STS file with tabs a quotation mark is a quotation mark: none of those there are quotes."""
+    if readers.suffix(path).removesuffix(".gz") != ".tsv":
+        yield from readers.rows(path)
+        return
+    if not path.is_file():
+        raise EmbedtrainError(f"{path} does not exist; check the path")
+    header: list[str] | None = None
+    for number, line in readers.lines(path):
+        values = line.split("\t")
+        if header is None:
+            header = values
+        elif len(values) != len(header):
+            raise EmbedtrainError(
+                f"{path} line {number} has {len(values)} columns where the header has {len(header)}"
+            )
+        else:
+            yield number, dict(zip(header, values, strict=True))
+
+
 def read_pairs(path: Path) -> Pairs:
     """Read an STS file: JSONL, CSV, TSV or Parquet with the columns score, sentence1 and sentence2.
 
@@ -44,7 +64,7 @@ def read_pairs(path: Path) -> Pairs:
     to correlate.
     """
     first, second, scores = [], [], []
-    for number, row in readers.rows(path):
+    for number, row in _rows(path):
         where = f"{path} line {number}"
         written, one, other = (readers.column(row, name, path, number) for name in STS_COLUMNS)
         try:
@@ -64,40 +84,50 @@ def read_pairs(path: Path) -> Pairs:
     return Pairs(first, second, np.array(scores))
 
 
-def guarded(
-    collections: Sequence[Path],
-    sts: Sequence[Path],
-    models: Mapping[str, ModelSource],
-    measure: metrics.Measure,
-    options: EvalOptions,
-    progress: Progress,
-) -> list[dict[str, Any]]:
-    """Every model, by its name as a system, on every guard; the first is the one the others are compared with.
+@dataclasses.dataclass(frozen=True)
+class Guards:
+    """Collections with their queries, and sentence pairs, each with its name; all read."""
 
-    One entry a guard, for JSON: name, measure, how many queries or pairs, and of each model its value and what it has
-    more than the first, with a 95 % interval: paired over queries, or over pairs.
-    """
-    read = [read_pairs(path) for path in sts]  # first, so that a bad file costs no encoding
-    opened = [Collection(path) for path in collections]
-    asked = [Questions.of(each, options.guard_split, None, keep_self=options.keep_self) for each in opened]
-    found = [
-        _on_collection(collection, questions, models, measure, options, progress)
-        for collection, questions in zip(opened, asked, strict=True)
-    ]
-    found += [
-        {"name": _name(path), **_on_pairs(pairs, models, options, progress)}
-        for path, pairs in zip(sts, read, strict=True)
-    ]
+    collections: dict[str, tuple[Collection, Questions]]
+    pairs: dict[str, Pairs]
+
+    @classmethod
+    def read(cls, collections: Sequence[Path], sts: Sequence[Path], options: EvalOptions) -> "Guards":
+        """Read all of them, so that what is wrong with one is said before anything is encoded."""
+        named = _names([*collections, *sts])
+        opened = [Collection(path) for path in collections]
+        asked = [Questions.of(each, options.guard_split, None, keep_self=options.keep_self) for each in opened]
+        return cls(
+            dict(zip(named, zip(opened, asked, strict=True), strict=False)),
+            dict(zip(named[len(opened) :], map(read_pairs, sts), strict=True)),
+        )
+
+    def measured(
+        self, models: Mapping[str, ModelSource], measure: metrics.Measure, options: EvalOptions, progress: Progress
+    ) -> list[dict[str, Any]]:
+        """Every model, by its name as a system, on every guard; the first is the one the others are compared with.
+
+        One entry a guard, for JSON: name, measure, how many queries or pairs, and of each model its value and what it
+        has more than the first, with a 95 % interval: paired over queries, or over pairs.
+        """
+        found = [
+            {"name": name, **_on_collection(collection, questions, models, measure, options, progress)}
+            for name, (collection, questions) in self.collections.items()
+        ]
+        return found + [
+            {"name": name, **_on_pairs(pairs, models, options, progress)} for name, pairs in self.pairs.items()
+        ]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """A name for each: that of the file or folder, with a number where it comes again."""
     taken: dict[str, int] = {}
-    for guard in found:
-        taken[guard["name"]] = taken.get(guard["name"], 0) + 1
-        if taken[guard["name"]] > 1:
-            guard["name"] += f" ({taken[guard['name']]})"
+    found = []
+    for path in paths:
+        name = path.resolve().name.removesuffix(readers.suffix(path))
+        taken[name] = taken.get(name, 0) + 1
+        found.append(name if taken[name] == 1 else f"{name} ({taken[name]})")
     return found
-
-
-def _name(path: Path) -> str:
-    return path.resolve().name.removesuffix(readers.suffix(path))
 
 
 def _on_collection(
@@ -122,7 +152,6 @@ def _on_collection(
         versus = {"versus_base": as_dict(measured.versus)} if measured.versus else {}
         described[name] = {**measured.as_dict(), **versus}
     return {
-        "name": _name(Path(collection.path)),
         "measure": str(measure),
         "queries": len(questions.ids),
         "systems": described,

@@ -74,6 +74,7 @@ _RUN = rf"[^\W_][\w{_MARKS}]*"
 _CHUNK = re.compile(rf"{_RUN}(?:(?:[-./:']|(?<=\d),(?=\d)){_RUN})*")
 _JOINTS = re.compile(r"[-./:,_]+")
 _DIGIT = re.compile(r"\d")
+_LETTER = re.compile(r"[^\W\d_]")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 # Scripts without blanks between words, and Hangul, whose words carry particles: Thai and Lao, Myanmar, Hangul
 # Jamo, Khmer, Kana, Bopomofo, Hangul, Han with its extensions.
@@ -139,6 +140,13 @@ def _plain(text: str) -> str:
     if text.isascii():  # nothing to unify, and most of English
         return text.lower()
     return unicodedata.normalize("NFKC", text).translate(_SAME).lower()
+
+
+def holds_code(text: str) -> bool:
+    """Whether a word of a text is a code or a name: letters and digits together (SSO-4012, p53), or an underscore."""
+    return any(
+        "_" in chunk or (_DIGIT.search(chunk) and _LETTER.search(chunk)) for chunk in _CHUNK.findall(_plain(text))
+    )
 
 
 def _pairs(run: str) -> list[str]:

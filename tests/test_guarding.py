@@ -82,6 +82,7 @@ def test_the_interval_of_a_difference_is_paired() -> None:
             ["score\tsentence1\tsentence2", "high\ta\tb"],
             r"sts.tsv line 2 has the score 'high'; a number is needed",
         ),
+        (["score\tsentence1\tsentence2", "1\ta"], r"line 2 has 2 columns where the header has 3"),
         (["score\tsentence1", "1\ta"], r"line 2 has no column 'sentence2'"),
         (["score\tsentence1\tsentence2", "1\ta\tb"], r"has 1 pairs with 1 different scores; a correlation needs"),
     ],
@@ -91,6 +92,18 @@ def test_a_file_that_is_no_sts_file(tmp_path: Path, lines: list[str], message: s
     path.write_text("\n".join(lines) + "\n")
     with pytest.raises(EmbedtrainError, match=message):
         guarding.read_pairs(path)
+
+
+def test_a_quotation_mark_is_one_and_tables_are_read_too(tmp_path: Path) -> None:
+    rows = [(float(n), f'He said "{n}', f'"{n}" she said') for n in range(12)]
+    lines = ["score\tsentence1\tsentence2", *("\t".join(map(str, row)) for row in rows)]
+    (tmp_path / "sts.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "sts.jsonl").write_text(
+        "".join(json.dumps(dict(zip(guarding.STS_COLUMNS, row, strict=True))) + "\n" for row in rows)
+    )
+    for name in ("sts.tsv", "sts.jsonl"):
+        found = guarding.read_pairs(tmp_path / name)
+        assert (found.first[3], found.second[3], found.scores[3]) == ('He said "3', '"3" she said', 3.0)
 
 
 def test_base_and_tuned_on_both_kinds_of_guard(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:

@@ -80,6 +80,10 @@ def evaluate(
     group_duplicates: Annotated[
         bool, typer.Option("--group-duplicates", help="Take documents of one text for one document.")
     ] = False,
+    slice_by: Annotated[
+        list[str] | None,
+        typer.Option("--slice", help="Compare on the values of this column of the queries too.", metavar="COLUMN"),
+    ] = None,
     guard: Annotated[
         list[Path] | None,
         typer.Option(
@@ -168,6 +172,7 @@ def evaluate(
         keep_self=keep_self,
         group_duplicates=group_duplicates,
         guard_split=guard_split,
+        slices=tuple(slice_by or ()),
         precision=precision,
         language=language,
         bm25_backend=bm25_backend,
