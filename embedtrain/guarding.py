@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from embedtrain import metrics, readers
 from embedtrain.collection import Collection
@@ -194,6 +193,10 @@ def _similarities(
 
 def _spearman(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Spearman's correlation of each of rows (..., models + 1, n) but the last with the last; 0 where one is constant."""
+    from scipy.stats import (
+        rankdata,  # a second and a half, which evaluations without sentence pairs do not wait for
+    )
+
     ranks = rankdata(rows, axis=-1)
     ranks -= ranks.mean(axis=-1, keepdims=True)
     lengths = np.sqrt((ranks**2).sum(axis=-1))

@@ -175,38 +175,63 @@ def grade(ranking: Ranking, ids: Sequence[str], qrels: Judgements) -> Graded:
     """
     if len(ranking.positions) != len(qrels):
         raise ValueError(f"{len(ranking.positions)} ranked queries and {len(qrels)} judged ones")
-    named = {document for judged in qrels.values() for document in judged}
-    position = {identifier: index for index, identifier in enumerate(ids) if identifier in named}
+    judged = _Judged.of(ids, qrels)
     depth = max(1, max((len(found) for found in ranking.positions), default=0))
     gains = np.zeros((len(qrels), depth))
     unjudged = np.zeros((len(qrels), depth), dtype=bool)
-    grades: list[np.ndarray] = []
-    for row, (found, (query, judged)) in enumerate(zip(ranking.positions, qrels.items(), strict=True)):
-        relevant = [value for value in judged.values() if value > 0]
-        grades.append(np.sort(np.array(relevant, dtype=np.float64))[::-1])
-        if len(found) == 0:
+    # Of every document the rank it has in the query at hand, or had in one before: looked up, not searched for.
+    rank = np.zeros(len(ids), dtype=np.int64)
+    order = np.arange(depth)
+    for row, (found, query) in enumerate(zip(ranking.positions, qrels, strict=True)):
+        count = len(found)
+        if count == 0:
             continue
-        _refuse_repeats(found, ids, query)
-        unjudged[row, : len(found)] = True
-        there = sorted((position[document], value) for document, value in judged.items() if document in position)
-        if there:
-            places, values = np.array([p for p, _ in there]), np.array([v for _, v in there])
-            nearest = np.minimum(np.searchsorted(places, found), len(places) - 1)
-            known = places[nearest] == found
-            gains[row, : len(found)] = np.where(known, np.maximum(values[nearest], 0.0), 0.0)
-            unjudged[row, : len(found)] = ~known
-    ideal = np.zeros((len(qrels), max(1, max((len(row) for row in grades), default=1))))
-    for row, values in enumerate(grades):
-        ideal[row, : len(values)] = values
-    return Graded(gains, ideal, unjudged)
+        rank[found] = order[:count]
+        if (rank[found] != order[:count]).any():
+            raise EmbedtrainError(_repeated(found, ids, query))
+        unjudged[row, :count] = True
+        part = slice(judged.ends[row], judged.ends[row + 1])
+        places = judged.places[part]
+        at = np.minimum(rank[places], count - 1)
+        there = found[at] == places
+        at = at[there]
+        gains[row, at] = judged.gains[part][there]
+        unjudged[row, at] = False
+    return Graded(gains, judged.ideal, unjudged)
 
 
-def _refuse_repeats(found: np.ndarray, ids: Sequence[str], query: str) -> None:
+@dataclass(frozen=True)
+class _Judged:
+    """Judgements of all queries, flat: those of query i stand from ends[i] to ends[i + 1]."""
+
+    places: np.ndarray  # (judgements,) positions in `ids`; documents that are not there are left out
+    gains: np.ndarray  # (judgements,) grades, 0 where not relevant
+    ends: list[int]
+    ideal: np.ndarray  # (queries, most relevant documents): see `Graded`
+
+    @classmethod
+    def of(cls, ids: Sequence[str], qrels: Judgements) -> "_Judged":
+        named = {document for judged in qrels.values() for document in judged}
+        position = {identifier: index for index, identifier in enumerate(ids) if identifier in named}
+        places = [position.get(document, -1) for judged in qrels.values() for document in judged]
+        grades = np.array([grade for judged in qrels.values() for grade in judged.values()], dtype=np.float64)
+        gains = np.maximum(grades, 0.0)
+        query = np.repeat(np.arange(len(qrels)), [len(judged) for judged in qrels.values()])
+        best = np.lexsort((-gains, query))
+        starts = np.searchsorted(query, np.arange(len(qrels)))
+        ideal = np.zeros((len(qrels), max(1, int(np.bincount(query, minlength=1).max(initial=0)))))
+        ideal[query[best], np.arange(len(best)) - starts[query[best]]] = gains[best]
+        relevant = max(1, int((ideal > 0).sum(axis=1).max(initial=0)))
+        there = np.array(places, dtype=np.int64) >= 0
+        ends = np.searchsorted(query[there], np.arange(len(qrels) + 1))
+        return cls(np.array(places, dtype=np.int64)[there], gains[there], ends.tolist(), ideal[:, :relevant])
+
+
+def _repeated(found: np.ndarray, ids: Sequence[str], query: str) -> str:
     ordered = np.sort(found)
     again = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(again):
-        names = first_three([ids[index] for index in np.unique(again)])
-        raise EmbedtrainError(f"query {query} lists a document more than once: {names}; list each once")
+    names = first_three([ids[index] for index in np.unique(again)])
+    return f"query {query} lists a document more than once: {names}; list each once"
 
 
 def score_run(ranking: Ranking, ids: Sequence[str], qrels: Judgements, measure: Measure | str) -> np.ndarray:

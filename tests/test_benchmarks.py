@@ -118,6 +118,21 @@ def test_score() -> None:
     assert rows[-1]["work"].startswith("a second policy on the scores of 2 queries")
 
 
+def test_eval(tiny: Path) -> None:
+    command = [sys.executable, BENCHMARKS / "bench_eval.py", "--json", "--queries", "30", "--results", "1000"]
+    command += ["--documents", "8", "--rounds", "1", "--collection", tiny]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["work"] for row in rows] == [
+        "3 measures of 30 queries x 1,000 results",
+        "3 measures of 30 queries x 1,000 results",
+        "search and 15 measures, SciFact, 300 queries, 8 documents",
+        "eval of tiny with stored vectors, the whole process",
+    ]
+    assert all(row["ours"] > 0 and row["other"] > 0 for row in rows)
+
+
 @pytest.fixture
 def training(figures):
     import training
