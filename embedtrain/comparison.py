@@ -126,14 +126,14 @@ def _detail(found: Comparison) -> str:
         if found.detectable is not None:
             parts.append(f"{found.detectable:.4f} could be seen")
         if found.queries_needed is not None:
-            parts.append(f"this one with about {_rounded(found.queries_needed):,} queries")
+            parts.append(f"this one with about {rounded(found.queries_needed):,} queries")
     elif found.interval:
         parts[0] += f" [{found.interval.low:+.4f}, {found.interval.high:+.4f}]"
     parts += [f"{found.wins} won", f"{found.ties} even", f"{found.losses} lost"]
     return ", ".join(parts)
 
 
-def _rounded(count: int) -> int:
+def rounded(count: int) -> int:
     """A number of queries with two digits that mean something."""
     step = 10 ** max(0, len(str(count)) - 2)
     return -(-count // step) * step

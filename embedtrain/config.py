@@ -219,6 +219,8 @@ class EvalOptions(LexicalOptions):
     measures: tuple[str, ...] = ("nDCG@10", "Recall@100")
     bm25: bool = False
     hybrid: bool = False
+    dev_split: str = "dev"  # where the weight of a model's scores beside BM25's is chosen
+    advise: bool = False
     rerank_depth: int = 50
     top_k: int = 100
     precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from embedtrain import conventions, guarding, metrics, slices, trec
-from embedtrain.artifacts import Claim
+from embedtrain import advice, conventions, guarding, metrics, slices, trec
+from embedtrain.artifacts import Claim, read_record
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
 from embedtrain.comparison import Measured, Results, all_pairs, as_dict, measure_all, verdict_sentences
@@ -20,6 +20,7 @@ from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
 from embedtrain.models import find_model
 from embedtrain.retrieval import retrieved
+from embedtrain.statistics import Comparison
 from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file
 from embedtrain.tokens import settle_language
 
@@ -76,11 +77,14 @@ def evaluate(
         seed=options.seed,
     )
     first = str(measures[0])
-    pairs = [
-        {"first": one, "second": other, "measure": first, **as_dict(found)}
-        for one, other, found in all_pairs(results, first, options.seed)
-    ]
+    pairs = all_pairs(results, first, options.seed)
     summary = _summary(systems, results, base, collection, questions, copies, options)
+    if options.advise:
+        tuned = _tuned(dict(zip(of_models, models, strict=True)))
+        given = advice.advise(systems, results, pairs, first, tuned, len(questions.ids), len(collection.corpus))
+        summary["advice"] = given
+        summary["tables"].append(given["table"])
+        summary["notes"] += [sentence for sentence in (given["first"], given["reason"]) if sentence]
     _add_slices(summary, parts, results, base, first, options.seed)
     if guards or sts:
         sources = dict(zip(of_models, map(find_model, models), strict=True))
@@ -115,6 +119,21 @@ def _add_slices(
         summary["tables"].append(slices.table(found, base, name, first))
     if other is not None:
         summary["notes"][:0] = slices.sentences(found, name, other.mean - own.mean)
+
+
+def _tuned(models: dict[str, str]) -> dict[str, int | None]:
+    """Of models by their names as systems, those that were trained, with the rows they were trained on.
+
+    By their records; where none of them has one, the last is taken for the tuned one. The base is never one.
+    """
+    others = list(models)[1:]
+    records = {name: read_record(find_model(models[name]).path) for name in others}
+    known = {
+        name: record["rows"]
+        for name, record in records.items()
+        if record and record.get("kind") == "model" and record.get("stage") in ("pretrain", "finetune")
+    }
+    return known or dict.fromkeys(others[-1:])
 
 
 def judged(systems: Sequence[System]) -> str:
@@ -216,7 +235,7 @@ def _write(
     folder: Path,
     systems: Sequence[System],
     results: Results,
-    pairs: list[dict[str, Any]],
+    pairs: Sequence[tuple[str, str, Comparison]],
     questions: Questions,
     summary: dict[str, Any],
 ) -> None:
@@ -235,7 +254,9 @@ def _write(
     )
     table = pa.table(columns, schema=schema)
     pyarrow.parquet.write_table(table, folder / "per_query.parquet", compression="zstd")
-    table = pa.Table.from_pylist(pairs, schema=PAIRS)
+    first = next(iter(results[systems[0].name]))
+    compared = [{"first": one, "second": other, "measure": first, **as_dict(found)} for one, other, found in pairs]
+    table = pa.Table.from_pylist(compared, schema=PAIRS)
     pyarrow.parquet.write_table(table, folder / "pairs.parquet", compression="zstd")
     text = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")

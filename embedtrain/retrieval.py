@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from embedtrain import metrics
 from embedtrain.bm25 import BM25, check_options
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits, Ties, fuse
+from embedtrain.mixing import Mixer
 from embedtrain.models import ModelSource, find_model
 from embedtrain.search import dense
 from embedtrain.systems import BASE, Names, Questions, System, system_of
@@ -29,37 +31,57 @@ def retrieved(
     names: Names,
     progress: Progress,
 ) -> list[System]:
-    """BM25, the models, the last of them fused with BM25, the last of all these reranked, as far as asked for."""
+    """BM25, the models, the last of them mixed with BM25, the last of all these reranked, as far as asked for.
+
+    With `options.advise` the base is mixed and reranked too: what there is before anything is tuned.
+    """
     check_options(options)
     sources = [find_model(name) for name in models]
     teacher = _teacher(rerank) if rerank else None
     corpus, k = collection.corpus, options.top_k
+    mixes = bool(sources) and (options.hybrid or options.advise)
     systems: list[System] = []
-    lexical = None
-    if options.bm25 or options.hybrid:
+    if options.bm25 or mixes:
         # One document more than asked for: the query itself may be among them.
         index = BM25(corpus, corpus.ids, options, progress)
         found = index.search(questions.texts, k + 1, progress)
         lexical = system_of(names("BM25"), found, corpus.ids, questions, k, language=str(index.language))
         if index.language.why:
             lexical.said.append(f"language: {index.language}")
-    if lexical and options.bm25:
-        systems.append(lexical)
-    for number, source in enumerate(sources):
-        name = names(BASE if number == 0 else source.name)
-        systems.append(of_model(name, source, options.precision, collection, corpus, questions, k, progress))
-    if lexical and options.hybrid:
-        dense_system = systems[-1]
-        fused = fuse([lexical.hits, dense_system.hits], Ties(corpus.ids), k)
-        about = {
-            "fused": f"BM25 and {dense_system.name}, reciprocal ranks",
-            "language": lexical.about["language"],
-        }
-        systems.append(system_of(names("hybrid"), fused, corpus.ids, questions, k, **about))
-        if not options.bm25:
+        if options.bm25 or options.advise:
+            systems.append(lexical)
+
+    def ranked(name: str, source: ModelSource, asked: Questions) -> System:
+        return of_model(name, source, options.precision, collection, corpus, asked, k, progress)
+
+    named = [(names(BASE if number == 0 else source.name), source) for number, source in enumerate(sources)]
+    of_models = [ranked(name, source, questions) for name, source in named]
+    systems += of_models
+    # What is mixed and reranked: the last model, after the base where advice is wanted; BM25 where there is no model.
+    firsts = [0, len(sources) - 1] if options.advise and len(sources) > 1 else [len(sources) - 1]
+    tops = [of_models[place] for place in firsts] if sources else systems[-1:]
+    if mixes:
+        mixer = Mixer.of(lexical, index, collection, questions, options, progress)
+        measure = metrics.parse(options.measures[0])
+        for turn, place in enumerate(firsts):
+            system, (name, source) = of_models[place], named[place]
+            label = "hybrid" if place == firsts[-1] else f"hybrid of {name}"
+            made = mixer.mixed(
+                system,
+                label,
+                names,
+                k,
+                measure,
+                lambda asked, name=name, source=source: ranked(name, source, asked).hits,  # type: ignore[misc]
+            )
+            systems += made
+            tops[turn] = made[0]
+        if not (options.bm25 or options.advise):
             systems[-1].said += lexical.said
     if teacher:
-        systems += _reranked(teacher, systems[-1], options.rerank_depth, collection, questions, names, progress)
+        for top in tops:
+            label = "reranked" if top is tops[-1] else f"{top.name}, reranked"
+            systems += _reranked(teacher, top, options.rerank_depth, collection, questions, label, names, progress)
     return systems
 
 
@@ -110,6 +132,7 @@ def _reranked(
     depth: int,
     collection: Collection,
     questions: Questions,
+    label: str,
     names: Names,
     progress: Progress,
 ) -> list[System]:
@@ -117,10 +140,11 @@ def _reranked(
     judged = _teacher_order(teacher, first.hits, collection, questions, depth, progress)
     top = Hits([found[:depth] for found in first.hits.positions], [part[:depth] for part in first.hits.scores])
     mixed = fuse([top, judged], Ties(first.ids), depth)
-    about = {"teacher": teacher.source.name, "candidates": first.name, "depth": depth}
+    of = first.about.get("of", first.name)
+    about = {"teacher": teacher.source.name, "candidates": first.name, "depth": depth, "of": of}
     return [
         system_of(names(name), _on_top(head, first.hits), first.ids, questions, None, **about)
-        for name, head in (("reranked", judged), (f"{first.name} + teacher", mixed))
+        for name, head in ((label, judged), (f"{first.name} + teacher", mixed))
     ]
 
 

@@ -177,7 +177,7 @@ def test_reranking_reorders_the_top_and_keeps_the_rest_below(
     monkeypatch.setattr(retrieval, "_teacher", lambda name: teacher)
     asked = questions({"q": {"d3": 1.0}, "none": {"d1": 1.0}})
     first = System("first", hits([4, 3, 0, 1], []), small.corpus.ids, {})
-    reranked, mixed = retrieval._reranked(teacher, first, 3, small, asked, Names(), silent)
+    reranked, mixed = retrieval._reranked(teacher, first, 3, small, asked, "reranked", Names(), silent)
     # Lengths: d0 apple 5, d3 "apple banana" 12, d4 "cherry date" 11; d1 lies below the depth of 3.
     assert teacher.asked == [("text of q", "cherry date"), ("text of q", "apple banana"), ("text of q", "apple")]
     assert [found.tolist() for found in reranked.hits.positions] == [[0, 4, 3, 1], []]
@@ -212,7 +212,8 @@ def test_the_language_that_auto_came_to_is_said_once(
     options = EvalOptions(bm25=bm25, hybrid=True, language="auto")
     found = retrieved(options, small, asked, ["m"], None, Names(), silent)
     why = "none (auto: stop words of no language in 5 documents)"
-    assert [system.said for system in found if system.said] == [[f"language: {why}"]]
+    said = [text for system in found for text in system.said if text.startswith("language")]
+    assert said == [f"language: {why}"]
     assert [system.about.get("language") for system in found] == [*[why] * bm25, None, why]
 
 
@@ -223,7 +224,7 @@ def test_a_teacher_that_gives_no_numbers_is_an_error(small: Collection) -> None:
     )
     first = System("first", hits([0, 1]), small.corpus.ids, {})
     with pytest.raises(EmbedtrainError, match="teacher broken gives scores that are no numbers"):
-        retrieval._reranked(broken, first, 2, small, questions({"q": {"d0": 1.0}}), Names(), silent)
+        retrieval._reranked(broken, first, 2, small, questions({"q": {"d0": 1.0}}), "reranked", Names(), silent)
 
 
 # Names

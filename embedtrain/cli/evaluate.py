@@ -42,6 +42,13 @@ def evaluate(
     hybrid: Annotated[
         bool, typer.Option("--hybrid", help="Measure the last model fused with BM25 (reciprocal ranks) too.")
     ] = False,
+    dev_split: Annotated[
+        str,
+        typer.Option("--dev-split", help="The split on which --hybrid chooses a weight for the model's scores."),
+    ] = config.EvalOptions.dev_split,
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Measure the steps before a tuned model too, and say where to stop.")
+    ] = False,
     rerank: Annotated[
         str | None, typer.Option("--rerank", help="Measure the best candidates reranked by this teacher too.")
     ] = None,
@@ -138,6 +145,8 @@ def evaluate(
     runs = list(run or [])
     if not (models or bm25 or runs):
         raise UsageError("nothing to measure; give --model, --bm25 or --run")
+    if advise and not models:
+        raise UsageError("--advise starts from a base model; give --model, then those that were tuned")
     if hybrid and not models:
         raise UsageError("--hybrid mixes a model with BM25; give --model")
     if rerank and not (models or bm25):
@@ -165,6 +174,8 @@ def evaluate(
         measures=measures,
         bm25=bm25,
         hybrid=hybrid,
+        dev_split=dev_split,
+        advise=advise,
         rerank_depth=rerank_depth,
         top_k=top_k,
         ties=ties,
