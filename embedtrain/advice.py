@@ -34,8 +34,8 @@ def ladder(systems: Sequence[System], tuned: Sequence[str]) -> list[Rung]:
     for system in systems:
         about = system.about
         root = about.get("of", system.name)
-        if "run" in about:
-            continue  # whoever made it
+        if "run" in about or "compressed" in about:
+            continue  # whoever made the one; the other saves memory, not work
         if "teacher" in about:
             kind = RERANKED
         elif "fused" in about:

@@ -221,6 +221,8 @@ class EvalOptions(LexicalOptions):
     hybrid: bool = False
     dev_split: str = "dev"  # where the weight of a model's scores beside BM25's is chosen
     advise: bool = False
+    dims: tuple[int, ...] = ()  # of the last model: prefixes of its vectors
+    quantize: tuple[str, ...] = ()  # of the last model: int8, binary
     rerank_depth: int = 50
     top_k: int = 100
     precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from embedtrain import advice, conventions, guarding, metrics, slices, trec
+from embedtrain import advice, console, conventions, guarding, metrics, slices, trec
 from embedtrain.artifacts import Claim, read_record
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
@@ -202,6 +202,8 @@ def _summary(
 def _table(systems: Sequence[System], results: Results, base: str) -> dict[str, Any]:
     first, *others = results[base]
     columns = ["system", f"{first} [95 %]", *others]
+    sizes = _sizes(systems)
+    columns += ["bytes/vector", "index"] if sizes else []
     if len(systems) > 1:
         columns += [f"vs {base}", "p (Holm)" if len(systems) > 2 else "p"]
     rows = []
@@ -212,11 +214,23 @@ def _table(systems: Sequence[System], results: Results, base: str) -> dict[str, 
             label = f"{BASE} ({PurePosixPath(system.about['model']).name})"
         row = [label, _with_interval(measured[first])]
         row += [f"{measured[name].mean:.4f}" for name in others]
+        row += sizes.get(system.name, ["", ""]) if sizes else []
         if len(systems) > 1:
             versus = measured[first].versus
             row += [f"{versus.difference:+.4f}", _p(versus.p_holm)] if versus else ["", ""]
         rows.append(row)
     return {"columns": columns, "rows": rows}
+
+
+def _sizes(systems: Sequence[System]) -> dict[str, list[str]]:
+    """Of each system with vectors the bytes of one and of all, where they are not all the same."""
+    sizes = {
+        system.name: system.about["bytes_per_vector"] for system in systems if "bytes_per_vector" in system.about
+    }
+    if len(set(sizes.values())) < 2:
+        return {}
+    documents = {system.name: len(system.ids) for system in systems}
+    return {name: [f"{each:,}", console.size(each * documents[name])] for name, each in sizes.items()}
 
 
 def _with_interval(measured: Measured) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embedtrain import metrics
+from embedtrain import compression, metrics
 from embedtrain.bm25 import BM25, check_options
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
@@ -36,7 +36,10 @@ def retrieved(
     With `options.advise` the base is mixed and reranked too: what there is before anything is tuned.
     """
     check_options(options)
+    compression.check(options.quantize, options.dims)
     sources = [find_model(name) for name in models]
+    if options.dims:
+        _check_dimensions(options, sources[-1])
     teacher = _teacher(rerank) if rerank else None
     corpus, k = collection.corpus, options.top_k
     mixes = bool(sources) and (options.hybrid or options.advise)
@@ -57,6 +60,8 @@ def retrieved(
     named = [(names(BASE if number == 0 else source.name), source) for number, source in enumerate(sources)]
     of_models = [ranked(name, source, questions) for name, source in named]
     systems += of_models
+    if options.dims or options.quantize:
+        systems += _compressed(*named[-1], options, collection, questions, names, progress)
     # What is mixed and reranked: the last model, after the base where advice is wanted; BM25 where there is no model.
     firsts = [0, len(sources) - 1] if options.advise and len(sources) > 1 else [len(sources) - 1]
     tops = [of_models[place] for place in firsts] if sources else systems[-1:]
@@ -116,6 +121,7 @@ def of_model(
         "model": source.name,
         "precision": encoder.precision,
         "dimensions": int(documents.shape[1]),
+        "bytes_per_vector": compression.bytes_of(int(documents.shape[1])),
         "documents_cut": cut,
     }
     system = system_of(name, found, ids, questions, k, **about)
@@ -124,6 +130,58 @@ def of_model(
             f"{cut:,} of {len(texts):,} documents are cut at the {encoder.limit('document')} tokens it reads"
         )
     return system
+
+
+def _check_dimensions(options: EvalOptions, source: ModelSource) -> None:
+    from embedtrain.encoder import Encoder
+
+    compression.check_dimensions(options.dims, source.name, Encoder.load(source).dimension)
+
+
+def _compressed(
+    name: str,
+    source: ModelSource,
+    options: EvalOptions,
+    collection: Collection,
+    questions: Questions,
+    names: Names,
+    progress: Progress,
+) -> list[System]:
+    """A model's rankings by fewer dimensions, and by fewer bits, of the vectors that are in the store by now."""
+    from embedtrain.encoder import Encoder
+
+    encoder = Encoder.load(source, wanted=options.precision)
+    queries = encoder.encode(questions.texts, "query", progress)
+    documents = encoder.encode(collection.corpus, "document", progress)
+    ids, k, own = collection.corpus.ids, options.top_k + 1, encoder.dimension
+    found: list[tuple[str, Hits, int, str]] = []
+    for dimension in options.dims:
+        short, shorter = compression.prefix(queries, dimension), compression.prefix(documents, dimension)
+        hits = dense(short, shorter, ids, k, similarity=encoder.similarity, progress=progress, device=encoder.gpu)
+        found.append((f"{dimension} dimensions", hits, dimension, ""))
+    for kind in options.quantize:
+        if kind == compression.BINARY:
+            hits = compression.by_bits(queries, documents, ids, k, progress)
+        else:
+            smaller = compression.int8(documents, encoder.similarity)
+            hits = dense(
+                queries, smaller, ids, k, similarity=encoder.similarity, progress=progress, device=encoder.gpu
+            )
+        found.append((kind, hits, own, kind))
+    return [
+        system_of(
+            names(f"{name}, {what}"),
+            hits,
+            ids,
+            questions,
+            options.top_k,
+            compressed=what,
+            of=name,
+            dimensions=dimension,
+            bytes_per_vector=compression.bytes_of(dimension, kind),
+        )
+        for what, hits, dimension, kind in found
+    ]
 
 
 def _reranked(

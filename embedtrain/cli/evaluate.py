@@ -49,6 +49,15 @@ def evaluate(
     advise: Annotated[
         bool, typer.Option("--advise", help="Measure the steps before a tuned model too, and say where to stop.")
     ] = False,
+    dims: Annotated[
+        str,
+        typer.Option(
+            "--dims", help="Measure the last model by the first N dimensions too: 256,128,64.", metavar="N,N"
+        ),
+    ] = "",
+    quantize: Annotated[
+        str, typer.Option("--quantize", help="Measure the last model by int8 and binary vectors too: int8,binary.")
+    ] = "",
     rerank: Annotated[
         str | None, typer.Option("--rerank", help="Measure the best candidates reranked by this teacher too.")
     ] = None,
@@ -147,6 +156,8 @@ def evaluate(
         raise UsageError("nothing to measure; give --model, --bm25 or --run")
     if advise and not models:
         raise UsageError("--advise starts from a base model; give --model, then those that were tuned")
+    if (dims or quantize) and not models:
+        raise UsageError("--dims and --quantize make a model's vectors smaller; give --model")
     if hybrid and not models:
         raise UsageError("--hybrid mixes a model with BM25; give --model")
     if rerank and not (models or bm25):
@@ -176,6 +187,8 @@ def evaluate(
         hybrid=hybrid,
         dev_split=dev_split,
         advise=advise,
+        dims=_numbers(dims),
+        quantize=tuple(kind.strip() for kind in quantize.split(",") if kind.strip()),
         rerank_depth=rerank_depth,
         top_k=top_k,
         ties=ties,
@@ -227,6 +240,14 @@ def evaluate(
 
     claimed = run_stage(claim, work, as_json, quiet, more=judged)
     _reported(claimed.record["summary"], outcomes, junit, markdown, show=not as_json)
+
+
+def _numbers(dims: str) -> tuple[int, ...]:
+    """The numbers of --dims."""
+    parts = [part.strip() for part in dims.split(",") if part.strip()]
+    if wrong := [part for part in parts if not part.isdecimal()]:
+        raise UsageError(f"--dims {dims}: {wrong[0]} is no number of dimensions; give them as in 256,128,64")
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
 def _check_baseline(baseline: Path, out: Path) -> None:
