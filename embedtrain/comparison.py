@@ -24,10 +24,12 @@ class Measured:
     interval: Interval | None
     versus: Comparison | None  # None for the base itself
     means: np.ndarray  # (resamples,) of the bootstrap, on the same draws for all systems
+    spread: float | None = None  # of a recipe: the standard deviation of the means of its seeds
 
     def as_dict(self) -> dict[str, float | None]:
         """The mean and its interval, for JSON."""
-        return {"mean": self.mean, **ends(self.interval)}
+        spread = {} if self.spread is None else {"spread_of_seeds": self.spread}
+        return {"mean": self.mean, **ends(self.interval), **spread}
 
 
 Results = dict[str, dict[str, Measured]]  # by system, by measure as typed
@@ -56,18 +58,24 @@ def measure_all(
 ) -> Results:
     """Every measure of every system, and its comparison with the system named `base`, on the same resamples.
 
-    The p values after Holm are those of one measure's comparisons with the base.
+    The p values after Holm are those of one measure's comparisons with the base. A recipe (see `systems.recipe`) has of each
+    query the mean of its seeds, and is compared in their place.
     """
     names = [system.name for system in systems]
+    seeds = [[names.index(name) for name in system.about.get("seeds", ())] for system in systems]
+    stood_for = {column for columns in seeds for column in columns}
     graded = [metrics.grade(system.hits, system.ids, questions.qrels) for system in systems]
     results: Results = {name: {} for name in names}
     against = names.index(base)
     for measure in measures:
         values = np.stack([measure.of(item) for item in graded], axis=1)
+        for column, columns in enumerate(seeds):
+            if columns:
+                values[:, column] = values[:, columns].mean(axis=1)
         means = statistics.bootstrap_means(values, resamples, seed)
         found = [
             None
-            if column == against
+            if column == against or column in stood_for
             else statistics.compare(
                 values[:, column], values[:, against], means[:, column], means[:, against], seed
             )
@@ -76,15 +84,22 @@ def measure_all(
         family = iter(_after_holm([one for one in found if one is not None]))
         for column, name in enumerate(names):
             own, drawn = values[:, column], means[:, column]
-            versus = None if column == against else next(family)
+            versus = None if found[column] is None else next(family)
             interval = statistics.bca_interval(own, drawn)
-            results[name][str(measure)] = Measured(own, float(own.mean()), interval, versus, drawn)
+            spread = float(values[:, seeds[column]].mean(axis=0).std(ddof=1)) if seeds[column] else None
+            results[name][str(measure)] = Measured(own, float(own.mean()), interval, versus, drawn, spread)
     return results
 
 
-def all_pairs(results: Results, measure: str, seed: int) -> list[tuple[str, str, Comparison]]:
-    """Every pair of systems in one measure; the p values after Holm are those of all these pairs."""
-    named = list(itertools.combinations(results, 2))
+def all_pairs(
+    results: Results, measure: str, seed: int, stood_for: Iterable[str] = ()
+) -> list[tuple[str, str, Comparison]]:
+    """Every pair of systems in one measure; the p values after Holm are those of all these pairs.
+
+    `stood_for` are the systems that a recipe stands for.
+    """
+    own = set(stood_for)
+    named = list(itertools.combinations([name for name in results if name not in own], 2))
     found = []
     for first, second in named:
         one, other = results[first][measure], results[second][measure]

@@ -2,18 +2,18 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from embedtrain import advice, console, conventions, guarding, metrics, slices, trec
+from embedtrain import advice, conventions, guarding, metrics, slices, standings, trec
 from embedtrain.artifacts import Claim, read_record
 from embedtrain.atomic import atomic_folder
 from embedtrain.collection import Collection
-from embedtrain.comparison import Measured, Results, all_pairs, as_dict, measure_all, verdict_sentences
+from embedtrain.comparison import Results, all_pairs, as_dict, measure_all, verdict_sentences
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import UsageError
@@ -21,7 +21,7 @@ from embedtrain.hits import Hits
 from embedtrain.models import find_model
 from embedtrain.retrieval import retrieved
 from embedtrain.statistics import Comparison
-from embedtrain.systems import BASE, Names, Questions, System, file_name, from_file
+from embedtrain.systems import Names, Questions, System, file_name, from_file, recipe
 from embedtrain.tokens import settle_language
 
 PAIRS = pa.schema(
@@ -37,6 +37,7 @@ def evaluate(
     options: EvalOptions,
     collection_path: Path,
     models: Sequence[str],
+    seeds: Mapping[str, Sequence[str]],
     rerank: str | None,
     runs: Sequence[Path],
     guards: Sequence[Path],
@@ -47,7 +48,8 @@ def evaluate(
 
     It holds `runs/SYSTEM.trec`, `per_query.parquet` (query_id, system, measure, value), `pairs.parquet` (every pair of
     systems in the first measure) and `summary.json`. The first model is the base that all others are compared with;
-    without a model it is the first system.
+    without a model it is the first system. `seeds` are recipes by their names, each with models that differ in their seed
+    alone.
     """
     conventions.check(options)
     measures = _measures(options, searches=bool(models or options.bm25))
@@ -60,12 +62,15 @@ def evaluate(
     language = settle_language(options.language, collection.corpus, collection.corpus.ids).name
     parts = slices.of(collection, questions, options.slices, language)
     names = Names()
+    every = [*models, *(model for members in seeds.values() for model in members)]
     systems = [
-        *retrieved(options, collection, questions, models, rerank, names, progress),
+        *retrieved(options, collection, questions, every, rerank, names, progress),
         *(from_file(path, run, collection, questions, names) for path, run in zip(runs, files, strict=True)),
     ]
     of_models = [system.name for system in systems if "model" in system.about]
     base = of_models[0] if of_models else systems[0].name
+    systems += _recipes(systems, seeds, len(models), names, len(questions.ids))
+    stood_for = [name for system in systems for name in system.about.get("seeds", ())]
     copies = conventions.Copies(collection.corpus)
     qrels = copies.of_qrels(questions.qrels) if options.group_duplicates else questions.qrels
     results = measure_all(
@@ -77,17 +82,17 @@ def evaluate(
         seed=options.seed,
     )
     first = str(measures[0])
-    pairs = all_pairs(results, first, options.seed)
+    pairs = all_pairs(results, first, options.seed, stood_for)
     summary = _summary(systems, results, base, collection, questions, copies, options)
     if options.advise:
-        tuned = _tuned(dict(zip(of_models, models, strict=True)))
+        tuned = _tuned(dict(zip(of_models, every, strict=True)))
         given = advice.advise(systems, results, pairs, first, tuned, len(questions.ids), len(collection.corpus))
         summary["advice"] = given
         summary["tables"].append(given["table"])
         summary["notes"] += [sentence for sentence in (given["first"], given["reason"]) if sentence]
     _add_slices(summary, parts, results, base, first, options.seed)
     if guards or sts:
-        sources = dict(zip(of_models, map(find_model, models), strict=True))
+        sources = dict(zip(of_models, map(find_model, every), strict=True))
         found = watched.measured(sources, measures[0], options, progress)
         summary["guards"] = found
         summary["tables"].append(guarding.table(found))
@@ -136,9 +141,23 @@ def _tuned(models: dict[str, str]) -> dict[str, int | None]:
     return known or dict.fromkeys(others[-1:])
 
 
+def _recipes(
+    systems: Sequence[System], seeds: Mapping[str, Sequence[str]], models: int, names: Names, queries: int
+) -> list[System]:
+    """A system for each recipe; its seeds are the models after the first `models`, in their order."""
+    members = [system for system in systems if "model" in system.about][models:]
+    found = []
+    for name, paths in seeds.items():
+        own, members = members[: len(paths)], members[len(paths) :]
+        found.append(recipe(names(name), own, queries))
+    return found
+
+
 def judged(systems: Sequence[System]) -> str:
-    """The system that requirements are about where they name none: the last model, or else the last system."""
-    return next((system.name for system in reversed(systems) if "model" in system.about), systems[-1].name)
+    """The system that requirements are about where they name none: the last recipe or model, or else the last system."""
+    return next(
+        (system.name for system in reversed(systems) if {"model", "seeds"} & set(system.about)), systems[-1].name
+    )
 
 
 def _counted(system: System, copies: conventions.Copies, options: EvalOptions) -> Hits:
@@ -191,58 +210,12 @@ def _summary(
         "base": base_system.about.get("model", base),
         "conventions": conventions.said(options),
         "systems": described,
-        "table": _table(systems, results, base),
+        "table": standings.table(systems, results, base),
         "tables": [],
         "guards": [],
         "notes": verdict_sentences(results, base, len(questions.ids))
         + [f"{system.name}: {text}" for system in systems for text in system.said],
     }
-
-
-def _table(systems: Sequence[System], results: Results, base: str) -> dict[str, Any]:
-    first, *others = results[base]
-    columns = ["system", f"{first} [95 %]", *others]
-    sizes = _sizes(systems)
-    columns += ["bytes/vector", "index"] if sizes else []
-    if len(systems) > 1:
-        columns += [f"vs {base}", "p (Holm)" if len(systems) > 2 else "p"]
-    rows = []
-    for system in systems:
-        measured = results[system.name]
-        label = system.name
-        if label == BASE and "model" in system.about:
-            label = f"{BASE} ({PurePosixPath(system.about['model']).name})"
-        row = [label, _with_interval(measured[first])]
-        row += [f"{measured[name].mean:.4f}" for name in others]
-        row += sizes.get(system.name, ["", ""]) if sizes else []
-        if len(systems) > 1:
-            versus = measured[first].versus
-            row += [f"{versus.difference:+.4f}", _p(versus.p_holm)] if versus else ["", ""]
-        rows.append(row)
-    return {"columns": columns, "rows": rows}
-
-
-def _sizes(systems: Sequence[System]) -> dict[str, list[str]]:
-    """Of each system with vectors the bytes of one and of all, where they are not all the same."""
-    sizes = {
-        system.name: system.about["bytes_per_vector"] for system in systems if "bytes_per_vector" in system.about
-    }
-    if len(set(sizes.values())) < 2:
-        return {}
-    documents = {system.name: len(system.ids) for system in systems}
-    return {name: [f"{each:,}", console.size(each * documents[name])] for name, each in sizes.items()}
-
-
-def _with_interval(measured: Measured) -> str:
-    if measured.interval is None:
-        return f"{measured.mean:.4f}"
-    return f"{measured.mean:.4f} [{measured.interval.low:.4f}, {measured.interval.high:.4f}]"
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _write(
@@ -256,8 +229,9 @@ def _write(
     (folder / "runs").mkdir()
     columns: dict[str, list[Any]] = {"query_id": [], "system": [], "measure": [], "value": []}
     for system in systems:
-        path = folder / "runs" / f"{file_name(system.name)}.trec"
-        trec.write_run(path, questions.ids, system.ids, system.hits, system.name)
+        if "seeds" not in system.about:
+            path = folder / "runs" / f"{file_name(system.name)}.trec"
+            trec.write_run(path, questions.ids, system.ids, system.hits, system.name)
         for measure, measured in results[system.name].items():
             columns["query_id"] += questions.ids
             columns["system"] += [system.name] * len(questions.ids)

@@ -123,6 +123,11 @@ def system_of(
     return System(name, hits, ids, {**about, **counts})
 
 
+def recipe(name: str, seeds: Sequence[System], queries: int) -> System:
+    """What was trained from several seeds as one system: it found nothing itself, its values are the means of theirs."""
+    return System(name, Hits.nothing(queries), [], {"seeds": [system.name for system in seeds], "self_hits": 0})
+
+
 def from_file(
     path: Path, run: dict[str, trec.Ranked], collection: Collection, questions: Questions, names: Names
 ) -> System:

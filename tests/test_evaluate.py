@@ -18,13 +18,13 @@ from conftest import RunCli, call, write_collection
 
 from embedtrain import artifacts, trec
 from embedtrain.collection import Collection
-from embedtrain.comparison import measure_all, verdict_sentences
+from embedtrain.comparison import all_pairs, measure_all, verdict_sentences
 from embedtrain.encoder import Encoder
 from embedtrain.hits import Hits
 from embedtrain.metrics import parse
 from embedtrain.models import find_model
 from embedtrain.reranker import Reranker
-from embedtrain.systems import Questions, System
+from embedtrain.systems import Questions, System, recipe
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PROMPTS = {"query": "query: ", "document": "passage: "}
@@ -287,3 +287,59 @@ def test_a_worse_model_is_said_to_be_worse() -> None:
     (note,) = verdict_sentences(results_of([1.0] * 60 + [0.0] * 40, [1.0] * 40 + [0.0] * 60), "base", 100)
     assert note.startswith("worse than base in P@1: tuned (-0.2000 [")
     assert note.endswith("0 won, 80 even, 20 lost)")
+
+
+# Seeds
+
+
+def test_a_recipe_has_the_mean_of_its_seeds_and_stands_for_them() -> None:
+    count = 40
+    asked = Questions(
+        [f"q{n}" for n in range(count)], [""] * count, {f"q{n}": {"yes": 1.0} for n in range(count)}, 0, {}
+    )
+
+    def system(name: str, right: int) -> System:
+        scores = [np.array([1.0], dtype=np.float32)] * count
+        return System(
+            name, Hits([np.array([0 if n < right else 1]) for n in range(count)], scores), ["yes", "no"], {}
+        )
+
+    seeds = [system("tuned-0", 28), system("tuned-1", 30), system("tuned-2", 35)]
+    systems = [system("base", 20), *seeds, recipe("tuned-*", seeds, count)]
+    results = measure_all(systems, asked, [parse("P@1")], "base", resamples=2_000, seed=0)
+    found = results["tuned-*"]["P@1"]
+    assert found.values.tolist() == [1.0] * 28 + [2 / 3] * 2 + [1 / 3] * 5 + [0.0] * 5
+    # 0.7, 0.75 and 0.875: their standard deviation is 0.0901.
+    assert found.mean == pytest.approx((28 + 30 + 35) / 3 / 40)
+    assert found.spread == pytest.approx(np.std([0.7, 0.75, 0.875], ddof=1))
+    assert found.as_dict()["spread_of_seeds"] == found.spread
+    assert found.versus is not None
+    assert found.versus.p_holm == found.versus.p_randomization  # a family of one: the seeds are not compared
+    assert results["tuned-0"]["P@1"].versus is None
+    pairs = all_pairs(results, "P@1", 0, ["tuned-0", "tuned-1", "tuned-2"])
+    assert [(one, other) for one, other, _ in pairs] == [("base", "tuned-*")]
+
+
+def test_seeds_by_a_pattern(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        (tmp_path / f"tuned-{seed}").symlink_to(find_model(MINILM).path)
+    command = ["eval", str(tiny), "--model", MINILM, "--seeds", "tuned-*", "--out", "out"]
+    done = run_cli(*command, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert list(printed["systems"]) == ["base", "tuned-0", "tuned-1", "tuned-*"]
+    assert printed["judged_system"] == "tuned-*"
+    found = printed["systems"]["tuned-*"]
+    assert found["about"]["seeds"] == ["tuned-0", "tuned-1"]
+    assert found["nDCG@10"]["spread_of_seeds"] == 0.0
+    assert found["versus_base"]["nDCG@10"]["difference"] == 0.0
+    assert [row[0] for row in printed["table"]["rows"]][-1] == "tuned-* (2 seeds)"
+    assert "± 0.0000" in printed["table"]["rows"][-1][1]
+    assert sorted(path.name for path in (tmp_path / "out" / "runs").iterdir()) == [
+        "base.trec",
+        "tuned-0.trec",
+        "tuned-1.trec",
+    ]
+    none = run_cli("eval", str(tiny), "--model", MINILM, "--seeds", "other-*", "--out", "none", cwd=tmp_path)
+    assert (none.returncode, none.stdout) == (2, "")
+    assert "--seeds other-*: 0 folders match; a spread needs two models at least" in none.stderr

@@ -1,6 +1,7 @@
 """`embedtrain eval`."""
 
 import dataclasses
+import glob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,14 @@ def evaluate(
     model: Annotated[
         list[str] | None,
         typer.Option("--model", help="Model to measure; the first is the base the others are compared with."),
+    ] = None,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seeds",
+            help="Models of one recipe trained from several seeds, as one system: 'tuned-*'.",
+            metavar="PATTERN",
+        ),
     ] = None,
     bm25: Annotated[bool, typer.Option("--bm25", help="Measure BM25 too.")] = False,
     hybrid: Annotated[
@@ -152,8 +161,11 @@ def evaluate(
     """Measure models, BM25 and mixtures, with paired tests."""
     models = list(model or [])
     runs = list(run or [])
+    recipes = _recipes(seeds or [], models)
     if not (models or bm25 or runs):
         raise UsageError("nothing to measure; give --model, --bm25 or --run")
+    if advise and recipes:
+        raise UsageError("--advise weighs single models; give one of the --seeds as --model")
     if advise and not models:
         raise UsageError("--advise starts from a base model; give --model, then those that were tuned")
     if (dims or quantize) and not models:
@@ -212,7 +224,8 @@ def evaluate(
         from embedtrain.models import find_encoder, find_model
 
         inputs = [Input.of("collection", collection)]
-        inputs += [find_encoder(name).as_input() for name in models]
+        every = [*models, *(name for members in recipes.values() for name in members)]
+        inputs += [find_encoder(name).as_input() for name in every]
         inputs += [find_model(rerank).as_input("teacher")] if rerank else []
         inputs += [Input.of("run", path) for path in runs]
         inputs += [Input.of("guard", path) for path in [*guards, *sts]]
@@ -221,7 +234,7 @@ def evaluate(
     def work(claim: Any, progress: console.Progress) -> None:
         from embedtrain.evaluate import evaluate
 
-        evaluate(claim, options, collection, models, rerank, runs, guards, sts, progress)
+        evaluate(claim, options, collection, models, recipes, rerank, runs, guards, sts, progress)
 
     outcomes: list[Any] = []
 
@@ -240,6 +253,26 @@ def evaluate(
 
     claimed = run_stage(claim, work, as_json, quiet, more=judged)
     _reported(claimed.record["summary"], outcomes, junit, markdown, show=not as_json)
+
+
+def _recipes(patterns: list[str], models: list[str]) -> dict[str, list[str]]:
+    """The model folders that patterns match, by the last part of each pattern."""
+    if patterns and not models:
+        raise UsageError("--seeds compares a recipe with a base; give --model")
+    found = {}
+    for pattern in patterns:
+        folders = sorted(path for path in glob.glob(pattern) if Path(path).is_dir())
+        if len(folders) < 2:
+            raise UsageError(
+                f"--seeds {pattern}: {len(folders)} folders match; a spread needs two models at least"
+            )
+        name = Path(pattern).name
+        if name in found:
+            raise UsageError(
+                f"--seeds {pattern}: there is a recipe called {name} already; name its folders otherwise"
+            )
+        found[name] = folders
+    return found
 
 
 def _numbers(dims: str) -> tuple[int, ...]:
