@@ -76,9 +76,9 @@ def test_bytes_of_a_vector(kind: str, count: int) -> None:
     assert compression.bytes_of(384, kind) == count
 
 
-def test_rows_of_an_evaluation(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
+def test_rows_of_an_evaluation(run_here: RunCli, tiny: Path, tmp_path: Path) -> None:
     command = ["eval", str(tiny), "--model", "all-MiniLM-L6-v2", "--dims", "128,8", "--quantize", "int8,binary"]
-    done = run_cli(*command, "--out", str(tmp_path / "out"), "--json")
+    done = run_here(*command, "--out", str(tmp_path / "out"), "--json")
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     systems = ["base", "base, 128 dimensions", "base, 8 dimensions", "base, int8", "base, binary"]

@@ -87,18 +87,18 @@ def judged(tmp_path: Path) -> Path:
     )
 
 
-def means(run_cli: RunCli, judged: Path, out: Path, *flags: str) -> dict[str, float]:
-    done = run_cli("eval", str(judged), "--bm25", "--out", str(out), "--json", *flags)
+def means(run_here: RunCli, judged: Path, out: Path, *flags: str) -> dict[str, float]:
+    done = run_here("eval", str(judged), "--bm25", "--out", str(out), "--json", *flags)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     return {name: value["mean"] for name, value in printed["systems"]["BM25"].items() if "@" in name}
 
 
-def test_trec_eval_measures_the_same_on_the_written_run(run_cli: RunCli, judged: Path, tmp_path: Path) -> None:
+def test_trec_eval_measures_the_same_on_the_written_run(run_here: RunCli, judged: Path, tmp_path: Path) -> None:
     """Its own order of ties, every judged query in the mean (its flag -c), self-hits kept: the same numbers."""
     flags = ("--ties", "descending", "--no-relevant", "zero", "--keep-self")
     wanted = ("--measure", "nDCG@10", "--measure", "MAP@10", "--measure", "P@1", "--measure", "Success@1")
-    ours = means(run_cli, judged, tmp_path / "out", *flags, *wanted)
+    ours = means(run_here, judged, tmp_path / "out", *flags, *wanted)
     run = {
         query: dict(zip(found.ids, found.scores.tolist(), strict=True))
         for query, found in trec.read_run(tmp_path / "out" / "runs" / "BM25.trec").items()
@@ -111,19 +111,19 @@ def test_trec_eval_measures_the_same_on_the_written_run(run_cli: RunCli, judged:
         assert ours[name] == pytest.approx(total / len(qrels), abs=1e-6)
 
 
-def test_each_choice_changes_what_it_says(run_cli: RunCli, judged: Path, tmp_path: Path) -> None:
-    usual = means(run_cli, judged, tmp_path / "usual")
-    zero = means(run_cli, judged, tmp_path / "zero", "--no-relevant", "zero")
+def test_each_choice_changes_what_it_says(run_here: RunCli, judged: Path, tmp_path: Path) -> None:
+    usual = means(run_here, judged, tmp_path / "usual")
+    zero = means(run_here, judged, tmp_path / "zero", "--no-relevant", "zero")
     assert zero["nDCG@10"] == pytest.approx(usual["nDCG@10"] * 3 / 4)
-    kept = means(run_cli, judged, tmp_path / "kept", "--keep-self")
+    kept = means(run_here, judged, tmp_path / "kept", "--keep-self")
     assert kept["nDCG@10"] < usual["nDCG@10"]
-    grouped = means(run_cli, judged, tmp_path / "grouped", "--group-duplicates")
+    grouped = means(run_here, judged, tmp_path / "grouped", "--group-duplicates")
     assert grouped["nDCG@10"] > usual["nDCG@10"]
 
 
-def test_a_measure_of_what_is_not_judged_is_not_the_first(run_cli: RunCli, judged: Path, tmp_path: Path) -> None:
-    done = run_cli("eval", str(judged), "--bm25", "--out", str(tmp_path / "out"), "--measure", "hole@10")
+def test_a_measure_of_what_is_not_judged_is_not_the_first(run_here: RunCli, judged: Path, tmp_path: Path) -> None:
+    done = run_here("eval", str(judged), "--bm25", "--out", str(tmp_path / "out"), "--measure", "hole@10")
     assert done.returncode == 2
     assert "--measure hole@10 says how much of a ranking nobody judged" in done.stderr
-    found = means(run_cli, judged, tmp_path / "out", "--measure", "nDCG@10", "--measure", "hole@2")
+    found = means(run_here, judged, tmp_path / "out", "--measure", "nDCG@10", "--measure", "hole@2")
     assert 0 < found["hole@2"] < 1

@@ -183,9 +183,9 @@ def judged(tmp_path: Path) -> Path:
     )
 
 
-def test_a_run_is_compared_with_bm25(judged: Path, run_cli: RunCli, tmp_path: Path) -> None:
+def test_a_run_is_compared_with_bm25(judged: Path, run_here: RunCli, tmp_path: Path) -> None:
     (tmp_path / "their.trec").write_text("q0 Q0 d1 1 2 t\nq0 Q0 d0 2 1 t\nq1 Q0 d1 1 1 t\nq5 Q0 d1 1 1 t\n")
-    result = run_cli(
+    result = run_here(
         "eval", judged, "--bm25", "--run", "their.trec", "--out", "out", "--measure", "RR@3", "--json"
     )
     assert result.returncode == 0, result.stderr
@@ -203,9 +203,9 @@ def test_a_run_is_compared_with_bm25(judged: Path, run_cli: RunCli, tmp_path: Pa
     )
 
 
-def test_one_query_has_no_interval_and_no_p(judged: Path, run_cli: RunCli, tmp_path: Path) -> None:
+def test_one_query_has_no_interval_and_no_p(judged: Path, run_here: RunCli, tmp_path: Path) -> None:
     (tmp_path / "their.trec").write_text("q0 Q0 d0 2 1 t\n")
-    result = run_cli(
+    result = run_here(
         "eval", judged, "--bm25", "--run", "their.trec", "--out", "out", "--measure", "P@1", "--limit", "1"
     )
     assert result.returncode == 0, result.stderr
@@ -231,10 +231,10 @@ def test_one_query_has_no_interval_and_no_p(judged: Path, run_cli: RunCli, tmp_p
     ],
 )
 def test_errors_are_sentences_and_leave_nothing(
-    judged: Path, run_cli: RunCli, tmp_path: Path, args: list[str], code: int, message: str
+    judged: Path, run_here: RunCli, tmp_path: Path, args: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "bad.trec").write_text("q0 Q0 d0 1 1 t\nq0 Q0 d1\n")
-    result = run_cli("eval", judged, *args, "--out", "out")
+    result = run_here("eval", judged, *args, "--out", "out")
     assert result.returncode == code
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -320,11 +320,11 @@ def test_a_recipe_has_the_mean_of_its_seeds_and_stands_for_them() -> None:
     assert [(one, other) for one, other, _ in pairs] == [("base", "tuned-*")]
 
 
-def test_seeds_by_a_pattern(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
+def test_seeds_by_a_pattern(run_here: RunCli, tiny: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
         (tmp_path / f"tuned-{seed}").symlink_to(find_model(MINILM).path)
     command = ["eval", str(tiny), "--model", MINILM, "--seeds", "tuned-*", "--out", "out"]
-    done = run_cli(*command, "--json", cwd=tmp_path)
+    done = run_here(*command, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert list(printed["systems"]) == ["base", "tuned-0", "tuned-1", "tuned-*"]
@@ -340,6 +340,6 @@ def test_seeds_by_a_pattern(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None
         "tuned-0.trec",
         "tuned-1.trec",
     ]
-    none = run_cli("eval", str(tiny), "--model", MINILM, "--seeds", "other-*", "--out", "none", cwd=tmp_path)
+    none = run_here("eval", str(tiny), "--model", MINILM, "--seeds", "other-*", "--out", "none", cwd=tmp_path)
     assert (none.returncode, none.stdout) == (2, "")
     assert "--seeds other-*: 0 folders match; a spread needs two models at least" in none.stderr

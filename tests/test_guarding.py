@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RunCli, write_collection
+from conftest import ROOT, RunCli, write_collection
 from scipy import stats
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import pairwise_cos_sim
@@ -106,7 +106,14 @@ def test_a_quotation_mark_is_one_and_tables_are_read_too(tmp_path: Path) -> None
         assert (found.first[3], found.second[3], found.scores[3]) == ('He said "3', '"3" she said', 3.0)
 
 
-def test_base_and_tuned_on_both_kinds_of_guard(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
+def test_the_pairs_that_come_with_the_project() -> None:
+    found = guarding.read_pairs(ROOT / "recipes" / "data" / "stsb" / "sts-en-test.tsv.gz")
+    assert (len(found.scores), found.scores.min(), found.scores.max()) == (625, 0.0, 5.0)
+    assert all(found.first)
+    assert all(found.second)
+
+
+def test_base_and_tuned_on_both_kinds_of_guard(run_here: RunCli, tiny: Path, tmp_path: Path) -> None:
     """The same model twice loses nothing; another one has the values that plain sentence-transformers gives."""
     animals = ["the fox", "the hen", "the owl", "the cow", "the eel"]
     write_collection(
@@ -139,7 +146,7 @@ def test_base_and_tuned_on_both_kinds_of_guard(run_cli: RunCli, tiny: Path, tmp_
         "--max-drop",
         "0.01",
     ]
-    done = run_cli(*command, *wanted, "--json", cwd=tmp_path)
+    done = run_here(*command, *wanted, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     animals_guard, sts_guard = printed["guards"]
@@ -153,13 +160,13 @@ def test_base_and_tuned_on_both_kinds_of_guard(run_cli: RunCli, tiny: Path, tmp_
     assert sts_guard["systems"]["base"]["mean"] == pytest.approx(plain, abs=1e-9)
     assert sts_guard["systems"]["again"]["versus_base"] == {"difference": 0.0, "low": 0.0, "high": 0.0}
     assert [one["met"] for one in printed["requirements"]] == [True] * 4
-    shown = run_cli(*command, cwd=tmp_path)
+    shown = run_here(*command, cwd=tmp_path)
     assert "Guards" in shown.stdout
     assert "Spearman of 12" in shown.stdout
 
 
-def test_a_guard_without_the_split_is_an_error(run_cli: RunCli, tiny: Path, tmp_path: Path) -> None:
-    done = run_cli(
+def test_a_guard_without_the_split_is_an_error(run_here: RunCli, tiny: Path, tmp_path: Path) -> None:
+    done = run_here(
         "eval",
         str(tiny),
         "--model",

@@ -49,7 +49,7 @@ def test_the_weight_with_the_best_mean(right: str, weight: float) -> None:
     assert mixing.best_weight(lexical, dense, asked, IDS, metrics.parse("RR@10")) == weight
 
 
-def test_the_command_chooses_on_dev_and_says_so(run_cli: RunCli, tmp_path: Path) -> None:
+def test_the_command_chooses_on_dev_and_says_so(run_here: RunCli, tmp_path: Path) -> None:
     words = ["red fox", "blue hen", "green owl", "old cow", "young eel", "wild boar"]
     place = write_collection(
         tmp_path / "place",
@@ -58,7 +58,7 @@ def test_the_command_chooses_on_dev_and_says_so(run_cli: RunCli, tmp_path: Path)
         {"dev": [(f"q{n}", f"d{n}", 1) for n in range(3)], "test": [(f"q{n}", f"d{n}", 1) for n in range(3, 6)]},
     )
     command = ["eval", str(place), "--model", "all-MiniLM-L6-v2", "--hybrid", "--json"]
-    done = run_cli(*command, "--out", str(tmp_path / "out"))
+    done = run_here(*command, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert list(printed["systems"]) == ["base", "hybrid", "hybrid, weighted"]
@@ -68,7 +68,7 @@ def test_the_command_chooses_on_dev_and_says_so(run_cli: RunCli, tmp_path: Path)
     assert f"hybrid, weighted: {how}" in printed["notes"]
     for split, why in (("dev", "what is measured"), ("train", "not there")):
         flags = ("--split", "dev") if split == "dev" else ("--dev-split", split)
-        done = run_cli(*command, *flags, "--out", str(tmp_path / split))
+        done = run_here(*command, *flags, "--out", str(tmp_path / split))
         printed = json.loads(done.stdout)
         assert list(printed["systems"]) == ["base", "hybrid"]
         assert any(note.endswith(f"--dev-split {split} is {why}") for note in printed["notes"])

@@ -242,7 +242,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["noisy", "collapsed"])
 def test_a_corrupted_model_does_not_go_live(
-    run_cli: RunCli, tiny: Path, models: Path, tmp_path: Path, name: str
+    run_here: RunCli, tiny: Path, models: Path, tmp_path: Path, name: str
 ) -> None:
     command = [
         "eval",
@@ -257,7 +257,7 @@ def test_a_corrupted_model_does_not_go_live(
         "20",
     ]
     command += ["--measure", "nDCG@10", "--require", "vs base: nDCG@10 low>=-0.05", "--require", "nDCG@10>=0.5"]
-    done = run_cli(*command, "--junit", "gate.xml", "--markdown", "gate.md", cwd=tmp_path)
+    done = run_here(*command, "--junit", "gate.xml", "--markdown", "gate.md", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     assert "error: a requirement was not met: vs base: nDCG@10 low>=-0.05 (low of" in done.stderr
     assert "nDCG@10>=0.5 (mean of" in done.stderr
@@ -266,20 +266,20 @@ def test_a_corrupted_model_does_not_go_live(
     assert (suites.get("tests"), suites.get("failures")) == ("2", "2")
     assert "**0 of 2 requirements met**" in (tmp_path / "gate.md").read_text("utf-8")
     # The same is said of what is there already, and what the base itself must meet is met.
-    again = run_cli(*command, "--json", cwd=tmp_path)
+    again = run_here(*command, "--json", cwd=tmp_path)
     printed = json.loads(again.stdout)
     assert (again.returncode, printed["up_to_date"]) == (3, True)
     assert [one["met"] for one in printed["requirements"]] == [False, False]
-    fine = run_cli(*command[:-4], "--require", "base: nDCG@10>=0.5", cwd=tmp_path)
+    fine = run_here(*command[:-4], "--require", "base: nDCG@10>=0.5", cwd=tmp_path)
     assert fine.returncode == 0, fine.stderr
 
 
 def test_an_earlier_evaluation_must_be_kept_up_with(
-    run_cli: RunCli, tiny: Path, models: Path, tmp_path: Path
+    run_here: RunCli, tiny: Path, models: Path, tmp_path: Path
 ) -> None:
     command = ["eval", str(tiny), "--measure", "nDCG@10", "--top-k", "20"]
-    assert run_cli(*command, "--model", MINILM, "--out", "before", cwd=tmp_path).returncode == 0
-    same = run_cli(
+    assert run_here(*command, "--model", MINILM, "--out", "before", cwd=tmp_path).returncode == 0
+    same = run_here(
         *command,
         "--model",
         MINILM,
@@ -293,10 +293,10 @@ def test_an_earlier_evaluation_must_be_kept_up_with(
     )
     assert same.returncode == 0, same.stderr
     noisy = ("--model", models / "noisy", "--baseline", "before", "--max-drop", "0.01", "--out", "noisy")
-    worse = run_cli(*command, *noisy, cwd=tmp_path)
+    worse = run_here(*command, *noisy, cwd=tmp_path)
     assert worse.returncode == 3
     assert "--baseline nDCG@10 low>=-0.01 (the low end of -" in worse.stderr
-    other = run_cli(*command, *noisy, "--limit", "5", cwd=tmp_path)
+    other = run_here(*command, *noisy, "--limit", "5", cwd=tmp_path)
     assert other.returncode == 1
     assert "--baseline before has 15 queries and this evaluation 5; 10 are in one of them only" in other.stderr
 
@@ -332,7 +332,7 @@ def test_values_of_one_query_have_no_interval(tmp_path: Path) -> None:
 
 def test_the_gate_of_the_recipe_can_be_read() -> None:
     done = subprocess.run(
-        ["make", "-n", "-f", "recipes/gate.mk", "BASELINE=live", "GUARDS=--guard-sts sts.tsv"],
+        ["make", "-n", "-f", "recipes/gate.mk", "BASELINE=live", "GUARDS=--guard general"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -340,8 +340,8 @@ def test_the_gate_of_the_recipe_can_be_read() -> None:
     )
     words = shlex.split(done.stdout)
     texts = [words[place + 1] for place, word in enumerate(words) if word == "--require"]
-    assert len(texts) == 3
-    requirements.check([parse(text) for text in texts], ["nDCG@10", "Recall@100"], guards=1)
+    assert len(texts) == 4
+    requirements.check([parse(text) for text in texts], ["nDCG@10", "Recall@100"], guards=2)
     assert words[words.index("--baseline") : words.index("--baseline") + 4] == [
         "--baseline",
         "live",
