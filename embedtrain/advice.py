@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from embedtrain.comparison import SIGNIFICANT, Results, rounded
+from embedtrain.comparison import SIGNIFICANT, Results, all_pairs, rounded
 from embedtrain.statistics import Comparison
 from embedtrain.systems import BASE, System
 
@@ -55,7 +55,7 @@ def climb(
 ) -> list[tuple[Rung, Rung | None, Comparison | None, bool]]:
     """From the first step up: each with the one that stood before it, how it compares, and whether it was taken.
 
-    One that is better than where one stands (sign-flip test after Holm over all pairs) is where one stands then. BM25 and
+    One that is better than where one stands (sign-flip test after Holm over all pairs of steps) is where one stands then. BM25 and
     the base are both starting points: the better of them is taken, the base where there is no telling.
     """
     found: list[tuple[Rung, Rung | None, Comparison | None, bool]] = []
@@ -91,17 +91,20 @@ def _versus(pairs: Mapping[tuple[str, str], Comparison], one: str, other: str) -
 def advise(
     systems: Sequence[System],
     results: Results,
-    pairs: Sequence[tuple[str, str, Comparison]],
     measure: str,
     tuned: Mapping[str, int | None],
     queries: int,
     documents: int,
+    seed: int,
 ) -> dict[str, Any]:
     """The ladder as a table, one recommendation with its reason, and what else these numbers say; for JSON.
 
     `tuned` are the names of the models that were trained, with the number of rows they were trained on where it is known.
+    p values are adjusted for the pairs of the ladder, whatever else was measured.
     """
-    steps = climb(ladder(systems, list(tuned)), {(one, other): found for one, other, found in pairs})
+    rungs = ladder(systems, list(tuned))
+    pairs = all_pairs({rung.system: results[rung.system] for rung in rungs}, measure, seed)
+    steps = climb(rungs, {(one, other): found for one, other, found in pairs})
     rows = []
     for rung, before, versus, taken in steps:
         change = ""
@@ -129,7 +132,12 @@ def _recommended(
 ) -> dict[str, Any]:
     stands = [rung for rung, *_, taken in steps if taken][-1]
     value = f"{measure} {results[stands.system][measure].mean:.4f}"
-    rows = "; ".join(f"{name} was trained on {count:,} rows" for name, count in tuned.items() if count is not None)
+    rows = "; ".join(
+        f"{name} was trained on {count:,} rows"
+        if count is not None
+        else f"{name}, whose record says nothing, is taken for it"
+        for name, count in tuned.items()
+    )
     trained = f" ({rows})" if rows else ""
     if stands.tuned:
         (before, versus) = next((before, versus) for rung, before, versus, _ in steps if rung is stands)

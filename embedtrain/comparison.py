@@ -73,18 +73,22 @@ def measure_all(
             if columns:
                 values[:, column] = values[:, columns].mean(axis=1)
         means = statistics.bootstrap_means(values, resamples, seed)
+        compared = [column for column in range(len(names)) if column != against and column not in stood_for]
         found = [
-            None
-            if column == against or column in stood_for
-            else statistics.compare(
-                values[:, column], values[:, against], means[:, column], means[:, against], seed
+            statistics.compare(
+                values[:, column],
+                values[:, against],
+                means[:, column],
+                means[:, against],
+                seed,
+                family=len(compared),
             )
-            for column in range(len(names))
+            for column in compared
         ]
-        family = iter(_after_holm([one for one in found if one is not None]))
+        family = dict(zip(compared, _after_holm(found), strict=True))
         for column, name in enumerate(names):
             own, drawn = values[:, column], means[:, column]
-            versus = None if found[column] is None else next(family)
+            versus = family.get(column)
             interval = statistics.bca_interval(own, drawn)
             spread = float(values[:, seeds[column]].mean(axis=0).std(ddof=1)) if seeds[column] else None
             results[name][str(measure)] = Measured(own, float(own.mean()), interval, versus, drawn, spread)
@@ -103,7 +107,7 @@ def all_pairs(
     found = []
     for first, second in named:
         one, other = results[first][measure], results[second][measure]
-        found.append(statistics.compare(one.values, other.values, one.means, other.means, seed))
+        found.append(statistics.compare(one.values, other.values, one.means, other.means, seed, family=len(named)))
     return [(*pair, versus) for pair, versus in zip(named, _after_holm(found), strict=True)]
 
 

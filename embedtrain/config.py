@@ -211,6 +211,10 @@ def learning_rate_for(stage: str, parameters: int, *, raw: bool) -> float:
     return 2e-5 if parameters < 200_000_000 else 1e-5
 
 
+# Queries without a relevant document: left out of the measurement, or counted 0.
+LEFT_OUT, ZERO = "leave-out", "zero"
+
+
 @dataclass(frozen=True)
 class EvalOptions(LexicalOptions):
     """`eval`: what is measured and how sure one can be."""
@@ -228,10 +232,11 @@ class EvalOptions(LexicalOptions):
     precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32
     resamples: int = 10_000
     ties: str = "ascending"  # document ids among equal scores; trec_eval: descending
-    no_relevant: str = "leave-out"  # queries without a relevant document; zero: they count 0
+    no_relevant: str = LEFT_OUT  # queries without a relevant document
     keep_self: bool = False  # hits whose id is the query's
     group_duplicates: bool = False  # documents of one text are one document
     guard_split: str = "test"
+    recipes: tuple[str, ...] = ()  # NAME=COUNT: so many of the last models are seeds of a recipe
     slices: tuple[str, ...] = ()  # columns of the queries whose values make slices
     limit: int | None = None
     seed: int = 0

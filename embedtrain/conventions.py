@@ -3,20 +3,21 @@
 The defaults are what a fair comparison wants; the others are there to arrive at somebody else's number.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embedtrain.collection import Texts
-from embedtrain.config import EvalOptions
+from embedtrain.config import LEFT_OUT, ZERO, EvalOptions
 from embedtrain.duplicates import BLANK, fingerprint
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
 from embedtrain.metrics import Judgements
+from embedtrain.systems import Questions, System
 
 ASCENDING, DESCENDING = "ascending", "descending"
-LEFT_OUT, ZERO = "leave-out", "zero"
 
 
 def check(options: EvalOptions) -> None:
@@ -40,6 +41,33 @@ def said(options: EvalOptions) -> str:
     if options.group_duplicates:
         parts.append("documents of one text are one document")
     return "; ".join(parts)
+
+
+def applied(
+    systems: Sequence[System], questions: Questions, copies: "Copies", options: EvalOptions, deepest: int
+) -> tuple[list[System], Questions]:
+    """Systems and questions as they are measured; what they hold themselves stays.
+
+    `deepest` is the largest cutoff: where copies leave fewer documents than that of a list that had so many, it is said.
+    """
+    measured = []
+    judged = questions
+    if options.group_duplicates:
+        judged = dataclasses.replace(questions, qrels=copies.of_qrels(questions.qrels))
+    for system in systems:
+        hits = descending(system.hits, system.ids) if options.ties == DESCENDING else system.hits
+        if options.group_duplicates:
+            before, hits = hits, copies.of_hits(hits, judged)
+            short = sum(
+                len(found) < deepest <= len(all_of_them)
+                for found, all_of_them in zip(hits.positions, before.positions, strict=True)
+            )
+            if short:
+                system.said.append(
+                    f"copies leave {short:,} queries with fewer than {deepest} documents; a larger --top-k gives more"
+                )
+        measured.append(dataclasses.replace(system, hits=hits))
+    return measured, judged
 
 
 def descending(hits: Hits, ids: Sequence[str]) -> Hits:
@@ -70,14 +98,23 @@ class Copies:
         repeated = self._first[self._first != np.arange(len(self._first))]
         return len(np.unique(repeated))
 
-    def of_hits(self, hits: Hits) -> Hits:
-        """Each document as the first of its text, where the first of them stood; positions beyond the corpus stay."""
+    def of_hits(self, hits: Hits, questions: Questions) -> Hits:
+        """Each document as the first of its text, where the first of them stood; positions beyond the corpus stay.
+
+        A copy of the query's own document leaves as the document itself does (see `systems.without_self`); the qrels of
+        `questions` are those of `of_qrels`.
+        """
         positions, scores = [], []
-        for found, values in zip(hits.positions, hits.scores, strict=True):
+        for query, found, values in zip(questions.ids, hits.positions, hits.scores, strict=True):
             inside = found < len(self._first)
             named = found.copy()
             named[inside] = self._first[found[inside]]
             kept = np.sort(np.unique(named, return_index=True)[1])
+            own = self._position.get(query)
+            if own is not None and not questions.keep_self:
+                first = int(self._first[own])
+                if questions.qrels[query].get(self._ids[first], 0) <= 0:
+                    kept = kept[named[kept] != first]
             positions.append(named[kept])
             scores.append(values[kept])
         return Hits(positions, scores)

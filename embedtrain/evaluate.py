@@ -1,6 +1,5 @@
 """`eval`: models, BM25, mixtures and runs on one split: per-query values, intervals, paired tests, a verdict."""
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from embedtrain.comparison import Results, all_pairs, as_dict, measure_all, verd
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import UsageError
-from embedtrain.hits import Hits
 from embedtrain.models import find_model
 from embedtrain.retrieval import retrieved
 from embedtrain.statistics import Comparison
@@ -56,6 +54,7 @@ def evaluate(
     files = [trec.read_run(path) for path in runs]
     watched = guarding.Guards.read(guards, sts, options)
     collection = Collection(collection_path)
+    trec.check_ids([*collection.corpus.ids, *collection.queries.ids])
     questions = Questions.of(
         collection, options.split, options.limit, no_relevant=options.no_relevant, keep_self=options.keep_self
     )
@@ -72,10 +71,9 @@ def evaluate(
     systems += _recipes(systems, seeds, len(models), names, len(questions.ids))
     stood_for = [name for system in systems for name in system.about.get("seeds", ())]
     copies = conventions.Copies(collection.corpus)
-    qrels = copies.of_qrels(questions.qrels) if options.group_duplicates else questions.qrels
+    deepest = max(measure.cutoff for measure in measures)
     results = measure_all(
-        [dataclasses.replace(system, hits=_counted(system, copies, options)) for system in systems],
-        dataclasses.replace(questions, qrels=qrels),
+        *conventions.applied(systems, questions, copies, options, deepest),
         measures,
         base,
         resamples=options.resamples,
@@ -86,14 +84,17 @@ def evaluate(
     summary = _summary(systems, results, base, collection, questions, copies, options)
     if options.advise:
         tuned = _tuned(dict(zip(of_models, every, strict=True)))
-        given = advice.advise(systems, results, pairs, first, tuned, len(questions.ids), len(collection.corpus))
+        given = advice.advise(
+            systems, results, first, tuned, len(questions.ids), len(collection.corpus), options.seed
+        )
         summary["advice"] = given
         summary["tables"].append(given["table"])
         summary["notes"] += [sentence for sentence in (given["first"], given["reason"]) if sentence]
     _add_slices(summary, parts, results, base, first, options.seed)
     if guards or sts:
         sources = dict(zip(of_models, map(find_model, every), strict=True))
-        found = watched.measured(sources, measures[0], options, progress)
+        groups = {system.name: system.about["seeds"] for system in systems if "seeds" in system.about}
+        found = watched.measured(sources, groups, measures[0], options, progress)
         summary["guards"] = found
         summary["tables"].append(guarding.table(found))
         summary["notes"] += guarding.sentences(found)
@@ -158,14 +159,6 @@ def judged(systems: Sequence[System]) -> str:
     return next(
         (system.name for system in reversed(systems) if {"model", "seeds"} & set(system.about)), systems[-1].name
     )
-
-
-def _counted(system: System, copies: conventions.Copies, options: EvalOptions) -> Hits:
-    """A system's hits as they are measured."""
-    hits = system.hits
-    if options.ties == conventions.DESCENDING:
-        hits = conventions.descending(hits, system.ids)
-    return copies.of_hits(hits) if options.group_duplicates else hits
 
 
 def _measures(options: EvalOptions, *, searches: bool) -> list[metrics.Measure]:

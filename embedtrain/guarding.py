@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embedtrain import metrics, readers
+from embedtrain import conventions, metrics, readers
 from embedtrain.collection import Collection
 from embedtrain.comparison import as_dict, ends, measure_all
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import ModelSource
-from embedtrain.retrieval import of_model
+from embedtrain.retrieval import Ranker
 from embedtrain.statistics import LEVEL, Interval
-from embedtrain.systems import Questions
+from embedtrain.systems import Questions, recipe
 
 SPEARMAN = "Spearman"
 STS_COLUMNS = ("score", "sentence1", "sentence2")
@@ -93,39 +93,57 @@ class Guards:
     @classmethod
     def read(cls, collections: Sequence[Path], sts: Sequence[Path], options: EvalOptions) -> "Guards":
         """Read all of them, so that what is wrong with one is said before anything is encoded."""
-        named = _names([*collections, *sts])
+        named = names_of([*collections, *sts])
         opened = [Collection(path) for path in collections]
-        asked = [Questions.of(each, options.guard_split, None, keep_self=options.keep_self) for each in opened]
+        asked = [
+            Questions.of(
+                each,
+                options.guard_split,
+                options.limit,
+                no_relevant=options.no_relevant,
+                keep_self=options.keep_self,
+            )
+            for each in opened
+        ]
         return cls(
             dict(zip(named, zip(opened, asked, strict=True), strict=False)),
             dict(zip(named[len(opened) :], map(read_pairs, sts), strict=True)),
         )
 
     def measured(
-        self, models: Mapping[str, ModelSource], measure: metrics.Measure, options: EvalOptions, progress: Progress
+        self,
+        models: Mapping[str, ModelSource],
+        recipes: Mapping[str, Sequence[str]],
+        measure: metrics.Measure,
+        options: EvalOptions,
+        progress: Progress,
     ) -> list[dict[str, Any]]:
         """Every model, by its name as a system, on every guard; the first is the one the others are compared with.
 
-        One entry a guard, for JSON: name, measure, how many queries or pairs, and of each model its value and what it
-        has more than the first, with a 95 % interval: paired over queries, or over pairs.
+        `recipes` are names of models that differ in their seed alone: of them the mean is compared. One entry a guard, for
+        JSON: name, measure, how many queries or pairs, and of each model its value and what it has more than the first,
+        with a 95 % interval: paired over queries, or over pairs.
         """
         found = [
-            {"name": name, **_on_collection(collection, questions, models, measure, options, progress)}
+            {"name": name, **_on_collection(collection, questions, models, recipes, measure, options, progress)}
             for name, (collection, questions) in self.collections.items()
         ]
         return found + [
-            {"name": name, **_on_pairs(pairs, models, options, progress)} for name, pairs in self.pairs.items()
+            {"name": name, **_on_pairs(pairs, models, recipes, options, progress)}
+            for name, pairs in self.pairs.items()
         ]
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    """A name for each: that of the file or folder, with a number where it comes again."""
-    taken: dict[str, int] = {}
-    found = []
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """A name for each: that of the file or folder, with a number where it is taken."""
+    found: list[str] = []
     for path in paths:
-        name = path.resolve().name.removesuffix(readers.suffix(path))
-        taken[name] = taken.get(name, 0) + 1
-        found.append(name if taken[name] == 1 else f"{name} ({taken[name]})")
+        wanted = name = path.resolve().name.removesuffix(readers.suffix(path))
+        number = 1
+        while name in found:
+            number += 1
+            name = f"{wanted} ({number})"
+        found.append(name)
     return found
 
 
@@ -133,40 +151,56 @@ def _on_collection(
     collection: Collection,
     questions: Questions,
     models: Mapping[str, ModelSource],
+    recipes: Mapping[str, Sequence[str]],
     measure: metrics.Measure,
     options: EvalOptions,
     progress: Progress,
 ) -> dict[str, Any]:
-    systems = [
-        of_model(
-            name, source, options.precision, collection, collection.corpus, questions, measure.cutoff, progress
+    systems = {
+        name: Ranker.load(source, options.precision, collection, progress).system(
+            name, questions, measure.cutoff, progress
         )
         for name, source in models.items()
-    ]
-    base = next(iter(models))
-    results = measure_all(systems, questions, [measure], base, resamples=options.resamples, seed=options.seed)
+    }
+    rows = list(systems.values())
+    rows += [recipe(name, [systems[one] for one in seeds], len(questions.ids)) for name, seeds in recipes.items()]
+    copies = conventions.Copies(collection.corpus)
+    results = measure_all(
+        *conventions.applied(rows, questions, copies, options, measure.cutoff),
+        [measure],
+        next(iter(models)),
+        resamples=options.resamples,
+        seed=options.seed,
+    )
     described: dict[str, Any] = {}
     for name, of_system in results.items():
         measured = of_system[str(measure)]
         versus = {"versus_base": as_dict(measured.versus)} if measured.versus else {}
         described[name] = {**measured.as_dict(), **versus}
-    return {
-        "measure": str(measure),
-        "queries": len(questions.ids),
-        "systems": described,
-    }
+    return {"measure": str(measure), "queries": len(questions.ids), "systems": described}
 
 
 def _on_pairs(
-    pairs: Pairs, models: Mapping[str, ModelSource], options: EvalOptions, progress: Progress
+    pairs: Pairs,
+    models: Mapping[str, ModelSource],
+    recipes: Mapping[str, Sequence[str]],
+    options: EvalOptions,
+    progress: Progress,
 ) -> dict[str, Any]:
     similarities = np.stack([_similarities(pairs, source, options, progress) for source in models.values()])
-    values = _spearman(np.concatenate([similarities, pairs.scores[None]]))
-    drawn = _resampled(similarities, pairs.scores, options.seed)
+    names = list(models)
+    # The models as they are, then the mean of each recipe's.
+    parts = [[place] for place in range(len(names))]
+    parts += [[names.index(one) for one in seeds] for seeds in recipes.values()]
+    own = _spearman(np.concatenate([similarities, pairs.scores[None]]))
+    resampled = _resampled(similarities, pairs.scores, options.seed)
+    values = np.array([own[part].mean() for part in parts])
+    drawn = np.stack([resampled[:, part].mean(axis=1) for part in parts], axis=1)
+    stood_for = {one for seeds in recipes.values() for one in seeds}
     described: dict[str, Any] = {}
-    for row, name in enumerate(models):
+    for row, name in enumerate([*names, *recipes]):
         described[name] = {"mean": float(values[row]), **ends(_percentiles(drawn[:, row]))}
-        if row:
+        if row and name not in stood_for:
             more = {
                 "difference": float(values[row] - values[0]),
                 **ends(_percentiles(drawn[:, row] - drawn[:, 0])),
@@ -230,13 +264,10 @@ def table(guards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for name, found in guard["systems"].items():
             versus = found.get("versus_base")
             what = f"{guard['measure']} of {guard.get('queries', guard.get('pairs')):,}"
-            change = (
-                ""
-                if versus is None
-                else f"{versus['difference']:+.4f} [{versus['low']:+.4f}, {versus['high']:+.4f}]"
-            )
-            if versus is not None and versus["low"] is None:
-                change = f"{versus['difference']:+.4f}"
+            change = ""
+            if versus is not None:
+                inside = "" if versus["low"] is None else f" [{versus['low']:+.4f}, {versus['high']:+.4f}]"
+                change = f"{versus['difference']:+.4f}{inside}"
             rows.append([guard["name"], name, what, f"{found['mean']:.4f}", change])
     return {"title": "Guards", "columns": ["guard", "model", "measure", "value", "vs base [95 %]"], "rows": rows}
 

@@ -12,7 +12,7 @@ from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
 from embedtrain.hits import Hits, Ties, fuse
-from embedtrain.systems import Names, Questions, System, system_of
+from embedtrain.systems import Names, Questions, System, system_of, without_self
 
 # Weights of the model's scores that are tried.
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
@@ -70,6 +70,13 @@ class Mixer:
     chosen_on: str
     other: tuple[Questions, Hits] | None  # the questions of that split, and what BM25 finds for them
 
+    @staticmethod
+    def questions_to_choose_on(collection: Collection, options: EvalOptions) -> Questions | None:
+        """Those of the dev split; None without one, or where it is the split that is measured."""
+        if options.dev_split not in collection.splits or options.dev_split == options.split:
+            return None
+        return Questions.of(collection, options.dev_split, options.limit, keep_self=options.keep_self)
+
     @classmethod
     def of(
         cls,
@@ -77,16 +84,16 @@ class Mixer:
         index: BM25,
         collection: Collection,
         questions: Questions,
+        asked: Questions | None,
         options: EvalOptions,
         progress: Progress,
     ) -> "Mixer":
-        """Search the questions of the dev split too; without one, or where it is the split that is measured, no weight."""
-        split = options.dev_split
-        if split not in collection.splits or split == options.split:
-            return cls(lexical, collection, questions, split, None)
-        asked = Questions.of(collection, split, None, keep_self=options.keep_self)
-        hits = index.search(asked.texts, options.top_k + 1, progress)
-        return cls(lexical, collection, questions, split, (asked, hits))
+        """Let BM25 search the questions to choose a weight on too, where there are some."""
+        other = None
+        if asked is not None:
+            found = index.search(asked.texts, options.top_k + 1, progress)
+            other = asked, without_self(found, asked, collection.corpus.ids, options.top_k)[0]
+        return cls(lexical, collection, questions, options.dev_split, other)
 
     def mixed(
         self,

@@ -5,7 +5,7 @@
     quantity    = "mean" | "low" | "high" | "difference" | "p"
     comparator  = ">=" | ">" | "<=" | "<"
 
-Without a scope it is about the judged system: the last model. Without a quantity it is about the mean, and about the
+Without a scope it is about the judged system: the last model, or the last recipe of several seeds. Without a quantity it is about the mean, and about the
 difference in the scopes that compare: `vs` compares the judged system with another one, `guard` with the base on the
 guard of that name, or on each. low and high are the ends of the 95 % interval. p is that of the sign-flip test, after
 Holm against the base; a requirement on it is met by a model that is better, never by one that is worse.
@@ -33,7 +33,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 MEAN, LOW, HIGH, DIFFERENCE, P = "mean", "low", "high", "difference", "p"
 _QUANTITIES = (MEAN, LOW, HIGH, DIFFERENCE, P)
-_MEASURE = re.compile(r"[A-Za-z_-]+(?:\([a-z]+=[a-z]+\))?@\d+|[A-Za-z]+")
+_MEASURE = re.compile(r"[A-Za-z][\w-]*(?:\([a-z]+=[a-z]+\))?@\d+|[A-Za-z]+")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 RESAMPLES = 10_000
@@ -73,7 +73,7 @@ def parse(text: str) -> Requirement:
     match = _MEASURE.match(text, place)
     if match is None:
         raise _error(text, place, "a measure is needed, as in nDCG@10>=0.7")
-    measure = match[0] if match[0] == SPEARMAN else str(metrics.parse(match[0]))
+    measure = _measure(text, place, match[0])
     place = _blank(text, match.end())
     quantity = DIFFERENCE if scope != "system" else MEAN
     if word := re.compile("[A-Za-z]+").match(text, place):
@@ -81,6 +81,10 @@ def parse(text: str) -> Requirement:
             raise _error(text, place, f"{word[0]} is none of {', '.join(_QUANTITIES)}")
         if word[0] in (DIFFERENCE, P) and scope == "system":
             raise _error(text, place, f"{word[0]} compares two systems; write vs SYSTEM: before the measure")
+        if word[0] == MEAN and scope == "vs":
+            raise _error(text, place, "vs compares; write SYSTEM: before the measure for a mean of its own")
+        if word[0] == P and measure != SPEARMAN and not metrics.parse(measure).quality:
+            raise _error(text, place, f"more of {measure} is not better, so a p says nothing of it")
         if word[0] == P and scope == "guard":
             raise _error(text, place, "a guard has no p; low and high are the ends of its interval")
         quantity, place = word[0], _blank(text, word.end())
@@ -95,6 +99,15 @@ def parse(text: str) -> Requirement:
     if place < len(text):
         raise _error(text, place, f"{text[place:]!r} is too much")
     return Requirement(text.strip(), scope, name, measure, quantity, sign, float(number[0]))
+
+
+def _measure(text: str, place: int, found: str) -> str:
+    if found == SPEARMAN:
+        return found
+    try:
+        return str(metrics.parse(found))
+    except UsageError as error:
+        raise _error(text, place, str(error).removeprefix("--measure ")) from error
 
 
 def _scope(text: str, colon: int) -> tuple[str, str]:
@@ -122,11 +135,22 @@ def _error(text: str, place: int, what: str) -> UsageError:
     return UsageError(f"--require '{text}': at column {place + 1} {what}")
 
 
-def check(requirements: Sequence[Requirement], measures: Sequence[str], *, guards: int) -> None:
-    """UsageError, before anything is measured, for a requirement on what will not be."""
+def check(
+    requirements: Sequence[Requirement], measures: Sequence[str], *, guards: Mapping[str, str], compared: bool
+) -> None:
+    """UsageError, before anything is measured, for a requirement on what will not be.
+
+    `guards` are their names, each with what it is measured by; `compared`: whether there is a model besides the base.
+    """
     for one in requirements:
-        if one.scope == "guard" and not guards:
-            raise UsageError(f"--require '{one.text}': there is no guard; give --guard or --guard-sts")
+        if one.scope == "guard":
+            if not guards:
+                raise UsageError(f"--require '{one.text}': there is no guard; give --guard or --guard-sts")
+            _named(one, guards)
+            if one.quantity != MEAN and not compared:
+                raise UsageError(
+                    f"--require '{one.text}': a guard compares with the base; give the tuned --model too"
+                )
         if one.scope != "guard" and one.measure not in measures:
             raise UsageError(
                 f"--require '{one.text}': {one.measure} is not measured; {', '.join(measures)} are, and --measure adds to "
@@ -186,13 +210,18 @@ def _system(one: Requirement, name: str, summary: Mapping[str, Any]) -> str:
 
 
 def _guards(one: Requirement, summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = [guard for guard in summary["guards"] if one.name in ("", guard["name"])]
+    named = _named(one, {guard["name"]: guard["measure"] for guard in summary["guards"]})
+    return [guard for guard in summary["guards"] if guard["name"] in named]
+
+
+def _named(one: Requirement, guards: Mapping[str, str]) -> list[str]:
+    """Those of the guards, given with what they are measured by, that a requirement is about."""
+    found = [name for name in guards if one.name in ("", name)]
     if not found:
-        there = ", ".join(guard["name"] for guard in summary["guards"])
-        raise UsageError(f"--require '{one.text}': no guard is called {one.name}; there are {there}")
-    alike = [guard for guard in found if guard["measure"] == one.measure]
+        raise UsageError(f"--require '{one.text}': no guard is called {one.name}; there are {', '.join(guards)}")
+    alike = [name for name in found if guards[name] == one.measure]
     if not alike:
-        there = ", ".join(f"{guard['name']} ({guard['measure']})" for guard in found)
+        there = ", ".join(f"{name} ({guards[name]})" for name in found)
         raise UsageError(f"--require '{one.text}': no such guard is measured by {one.measure}; there are {there}")
     return alike
 
@@ -241,17 +270,28 @@ def not_inferior(evaluation: Path, summary: Mapping[str, Any], baseline: Path, a
     """Whether the judged system is at most `allowed` below the one of an earlier evaluation, by the interval.
 
     Non-inferiority: the low end of the 95 % interval of the paired difference is not below -allowed. `baseline` is an
-    evaluation folder, or the summary.json in it. EmbedtrainError where the queries are not the same.
+    evaluation folder, or the summary.json in it. EmbedtrainError where it measured other queries, another collection or
+    by other conventions.
     """
     from embedtrain.artifacts import require_kind
 
     folder = evaluation_of(baseline)
-    before = require_kind(folder, "evaluation")["summary"]
+    record, here = require_kind(folder, "evaluation"), require_kind(evaluation, "evaluation")
+    before = record["summary"]
+    for what, old, new in (
+        ("collection", _collection(record), _collection(here)),
+        ("split", before["split"], summary["split"]),
+        ("conventions", before["conventions"], summary["conventions"]),
+        ("--keep-self", record["options"].get("keep_self", False), here["options"]["keep_self"]),
+    ):
+        if old != new:
+            raise EmbedtrainError(
+                f"--baseline {baseline} has another {what} ({str(old)[:60]}) than this evaluation ({str(new)[:60]}): measure "
+                "both the same way"
+            )
     measure = next(name for name in summary["systems"][summary["judged_system"]] if "@" in name)
     name = before.get("judged_system") or list(before["systems"])[-1]
     one, other = _values(evaluation, summary["judged_system"], measure), _values(folder, name, measure)
-    if not other:
-        raise EmbedtrainError(f"--baseline {baseline} did not measure {measure}; measure it the same way again")
     if set(one) != set(other):
         strange = [*(set(one) - set(other)), *(set(other) - set(one))]
         raise EmbedtrainError(
@@ -269,14 +309,29 @@ def not_inferior(evaluation: Path, summary: Mapping[str, Any], baseline: Path, a
     )
 
 
+def _collection(record: Mapping[str, Any]) -> str:
+    return next(str(item["sha256"]) for item in record["inputs"] if item["role"] == "collection")
+
+
+def check_baseline(baseline: Path, measure: str) -> None:
+    """EmbedtrainError, before anything is measured, for a baseline that is no evaluation, or has not this measure."""
+    from embedtrain.artifacts import require_kind
+
+    before = require_kind(evaluation_of(baseline), "evaluation")["summary"]
+    system = before.get("judged_system") or list(before["systems"])[-1]
+    if measure not in before["systems"][system]:
+        raise EmbedtrainError(f"--baseline {baseline} did not measure {measure}; measure it the same way again")
+
+
 def kept(summary: Mapping[str, Any], allowed: float) -> list[Outcome]:
     """Whether the judged system lost at most `allowed` on each guard, by the interval."""
     judged = summary["judged_system"]
     found = []
     for guard in summary["guards"]:
-        versus = guard["systems"].get(judged, {}).get("versus_base")
-        if versus is not None and versus[LOW] is not None:
-            text = f"--max-drop guard {guard['name']}: {guard['measure']} low>={-allowed:g}"
-            what = f"the low end of {versus['difference']:+.4f}"
-            found.append(Outcome(text, versus[LOW], versus[LOW] >= -allowed, what))
+        versus = guard["systems"][judged]["versus_base"]
+        text = f"--max-drop guard {guard['name']}: {guard['measure']} low>={-allowed:g}"
+        if versus[LOW] is None:
+            raise UsageError(f"{text}: one query alone has no interval; give a guard with more")
+        what = f"the low end of {versus['difference']:+.4f}"
+        found.append(Outcome(text, versus[LOW], versus[LOW] >= -allowed, what))
     return found

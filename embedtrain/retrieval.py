@@ -1,7 +1,9 @@
 """Rankings of a split made here: by BM25, by models, by their mixture, and by a teacher on top of the last of them."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from embedtrain.hits import Hits, Ties, fuse
 from embedtrain.mixing import Mixer
 from embedtrain.models import ModelSource, find_model
 from embedtrain.search import dense
-from embedtrain.systems import BASE, Names, Questions, System, system_of
+from embedtrain.systems import BASE, Names, Questions, System, system_of, without_self
 
 if TYPE_CHECKING:  # torch is loaded where a model is asked for: BM25 and run files do without those seconds
     from embedtrain.encoder import Encoder
@@ -31,7 +33,7 @@ def retrieved(
     names: Names,
     progress: Progress,
 ) -> list[System]:
-    """BM25, the models, the last of them mixed with BM25, the last of all these reranked, as far as asked for.
+    """BM25, the models, the last of them mixed with BM25, that mixture by ranks reranked, as far as asked for.
 
     With `options.advise` the base is mixed and reranked too: what there is before anything is tuned.
     """
@@ -43,6 +45,7 @@ def retrieved(
     teacher = _teacher(rerank) if rerank else None
     corpus, k = collection.corpus, options.top_k
     mixes = bool(sources) and (options.hybrid or options.advise)
+    chosen_on = Mixer.questions_to_choose_on(collection, options) if mixes else None
     systems: list[System] = []
     if options.bm25 or mixes:
         # One document more than asked for: the query itself may be among them.
@@ -53,31 +56,27 @@ def retrieved(
             lexical.said.append(f"language: {index.language}")
         if options.bm25 or options.advise:
             systems.append(lexical)
-
-    def ranked(name: str, source: ModelSource, asked: Questions) -> System:
-        return of_model(name, source, options.precision, collection, corpus, asked, k, progress)
-
-    named = [(names(BASE if number == 0 else source.name), source) for number, source in enumerate(sources)]
-    of_models = [ranked(name, source, questions) for name, source in named]
-    systems += of_models
-    if options.dims or options.quantize:
-        systems += _compressed(*named[-1], options, collection, questions, names, progress)
     # What is mixed and reranked: the last model, after the base where advice is wanted; BM25 where there is no model.
     firsts = [0, len(sources) - 1] if options.advise and len(sources) > 1 else [len(sources) - 1]
+    rankers: dict[int, Ranker] = {}
+    of_models = []
+    for place, source in enumerate(sources):
+        ranker = Ranker.load(source, options.precision, collection, progress)
+        of_models.append(ranker.system(names(BASE if place == 0 else source.name), questions, k, progress))
+        if place in firsts:
+            rankers[place] = ranker
+    systems += of_models
+    if options.dims or options.quantize:
+        systems += rankers[firsts[-1]].compressed(of_models[-1].name, questions, names, options, progress)
     tops = [of_models[place] for place in firsts] if sources else systems[-1:]
     if mixes:
-        mixer = Mixer.of(lexical, index, collection, questions, options, progress)
+        mixer = Mixer.of(lexical, index, collection, questions, chosen_on, options, progress)
         measure = metrics.parse(options.measures[0])
         for turn, place in enumerate(firsts):
-            system, (name, source) = of_models[place], named[place]
-            label = "hybrid" if place == firsts[-1] else f"hybrid of {name}"
+            system = of_models[place]
+            label = "hybrid" if place == firsts[-1] else f"hybrid of {system.name}"
             made = mixer.mixed(
-                system,
-                label,
-                names,
-                k,
-                measure,
-                lambda asked, name=name, source=source: ranked(name, source, asked).hits,  # type: ignore[misc]
+                system, label, names, k, measure, partial(rankers[place].hits, k=k, progress=progress)
             )
             systems += made
             tops[turn] = made[0]
@@ -97,91 +96,100 @@ def _teacher(name: str) -> "Reranker":
     return Reranker.load(find_model(name))
 
 
-def of_model(
-    name: str,
-    source: ModelSource,
-    precision: str,
-    collection: Collection,
-    texts: Sequence[str],
-    questions: Questions,
-    k: int,
-    progress: Progress,
-) -> System:
-    """A model's ranking: the k documents whose vectors are most similar to the query's."""
-    from embedtrain.encoder import Encoder
+@dataclasses.dataclass
+class Ranker:
+    """A model with the vectors of a corpus."""
 
-    encoder, ids = Encoder.load(source, wanted=precision), collection.corpus.ids
-    queries = encoder.encode(questions.texts, "query", progress)
-    documents = encoder.encode(texts, "document", progress)
-    found = dense(
-        queries, documents, ids, k + 1, similarity=encoder.similarity, progress=progress, device=encoder.gpu
-    )
-    cut = _documents_cut(encoder, texts)
-    about = {
-        "model": source.name,
-        "precision": encoder.precision,
-        "dimensions": int(documents.shape[1]),
-        "bytes_per_vector": compression.bytes_of(int(documents.shape[1])),
-        "documents_cut": cut,
-    }
-    system = system_of(name, found, ids, questions, k, **about)
-    if cut:
-        system.said.append(
-            f"{cut:,} of {len(texts):,} documents are cut at the {encoder.limit('document')} tokens it reads"
+    source: ModelSource
+    encoder: "Encoder"
+    collection: Collection
+    documents: Any  # (documents, d), on disk
+
+    @classmethod
+    def load(cls, source: ModelSource, precision: str, collection: Collection, progress: Progress) -> "Ranker":
+        """Load a model and encode the corpus, as far as its vectors are not in the store."""
+        from embedtrain.encoder import Encoder
+
+        encoder = Encoder.load(source, wanted=precision)
+        _ = encoder.similarity  # EmbedtrainError for one that no search knows, before anything is encoded
+        return cls(source, encoder, collection, encoder.encode(collection.corpus, "document", progress))
+
+    def hits(self, questions: Questions, k: int, progress: Progress) -> Hits:
+        """The k documents whose vectors are most similar to each query's, the query itself left out."""
+        queries = self.encoder.encode(questions.texts, "query", progress)
+        found = self._search(queries, self.documents, k, progress)
+        return without_self(found, questions, self.collection.corpus.ids, k)[0]
+
+    def system(self, name: str, questions: Questions, k: int, progress: Progress) -> System:
+        """The same as a row of the result."""
+        queries = self.encoder.encode(questions.texts, "query", progress)
+        found = self._search(queries, self.documents, k, progress)
+        cut = _documents_cut(self.encoder, self.collection.corpus)
+        dimension = int(self.documents.shape[1])
+        about = {
+            "model": self.source.name,
+            "precision": self.encoder.precision,
+            "dimensions": dimension,
+            "bytes_per_vector": compression.bytes_of(dimension),
+            "documents_cut": cut,
+        }
+        system = system_of(name, found, self.collection.corpus.ids, questions, k, **about)
+        if cut:
+            system.said.append(
+                f"{cut:,} of {len(self.documents):,} documents are cut at the {self.encoder.limit('document')} tokens "
+                "it reads"
+            )
+        return system
+
+    def compressed(
+        self, name: str, questions: Questions, names: Names, options: EvalOptions, progress: Progress
+    ) -> list[System]:
+        """Rankings by fewer dimensions of the same vectors, and by fewer bits."""
+        queries = self.encoder.encode(questions.texts, "query", progress)
+        ids, k, own = self.collection.corpus.ids, options.top_k, int(self.documents.shape[1])
+        found: list[tuple[str, Hits, int, str]] = []
+        for dimension in options.dims:
+            sides = compression.prefix(queries, dimension), compression.prefix(self.documents, dimension)
+            found.append((f"{dimension} dimensions", self._search(*sides, k, progress), dimension, ""))
+        for kind in options.quantize:
+            if kind == compression.BINARY:
+                hits = compression.by_bits(queries, self.documents, ids, k + 1, progress)
+            else:
+                smaller = compression.int8(self.documents, self.encoder.similarity)
+                hits = self._search(queries, smaller, k, progress)
+            found.append((kind, hits, own, kind))
+        return [
+            system_of(
+                names(f"{name}, {what}"),
+                hits,
+                ids,
+                questions,
+                k,
+                compressed=what,
+                of=name,
+                dimensions=dimension,
+                bytes_per_vector=compression.bytes_of(dimension, kind),
+            )
+            for what, hits, dimension, kind in found
+        ]
+
+    def _search(self, queries: Any, documents: Any, k: int, progress: Progress) -> Hits:
+        # One document more than asked for: the query itself may be among them.
+        return dense(
+            queries,
+            documents,
+            self.collection.corpus.ids,
+            k + 1,
+            similarity=self.encoder.similarity,
+            progress=progress,
+            device=self.encoder.gpu,
         )
-    return system
 
 
 def _check_dimensions(options: EvalOptions, source: ModelSource) -> None:
     from embedtrain.encoder import Encoder
 
     compression.check_dimensions(options.dims, source.name, Encoder.load(source).dimension)
-
-
-def _compressed(
-    name: str,
-    source: ModelSource,
-    options: EvalOptions,
-    collection: Collection,
-    questions: Questions,
-    names: Names,
-    progress: Progress,
-) -> list[System]:
-    """A model's rankings by fewer dimensions, and by fewer bits, of the vectors that are in the store by now."""
-    from embedtrain.encoder import Encoder
-
-    encoder = Encoder.load(source, wanted=options.precision)
-    queries = encoder.encode(questions.texts, "query", progress)
-    documents = encoder.encode(collection.corpus, "document", progress)
-    ids, k, own = collection.corpus.ids, options.top_k + 1, encoder.dimension
-    found: list[tuple[str, Hits, int, str]] = []
-    for dimension in options.dims:
-        short, shorter = compression.prefix(queries, dimension), compression.prefix(documents, dimension)
-        hits = dense(short, shorter, ids, k, similarity=encoder.similarity, progress=progress, device=encoder.gpu)
-        found.append((f"{dimension} dimensions", hits, dimension, ""))
-    for kind in options.quantize:
-        if kind == compression.BINARY:
-            hits = compression.by_bits(queries, documents, ids, k, progress)
-        else:
-            smaller = compression.int8(documents, encoder.similarity)
-            hits = dense(
-                queries, smaller, ids, k, similarity=encoder.similarity, progress=progress, device=encoder.gpu
-            )
-        found.append((kind, hits, own, kind))
-    return [
-        system_of(
-            names(f"{name}, {what}"),
-            hits,
-            ids,
-            questions,
-            options.top_k,
-            compressed=what,
-            of=name,
-            dimensions=dimension,
-            bytes_per_vector=compression.bytes_of(dimension, kind),
-        )
-        for what, hits, dimension, kind in found
-    ]
 
 
 def _reranked(

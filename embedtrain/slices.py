@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from embedtrain import statistics
 from embedtrain.collection import Collection
-from embedtrain.errors import UsageError
+from embedtrain.comparison import SIGNIFICANT
+from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.systems import Questions
 from embedtrain.tokens import Tokenizer, holds_code
 
@@ -19,7 +20,8 @@ TRAINED_ON = "train"  # the split whose relevant documents training has seen
 # Documents that word frequencies are counted in, spread evenly over the corpus.
 SAMPLE = 5_000
 RESAMPLES = 2_000
-LEAST = 2  # queries of a slice; one alone has no interval
+TESTS = 10_000
+LEAST = 5  # queries of a slice: the interval of fewer says next to nothing
 MOST_VALUES = 30  # of a user's column
 
 
@@ -35,7 +37,7 @@ class Slice:
 def of(collection: Collection, questions: Questions, columns: Sequence[str], language: str) -> list[Slice]:
     """All slices of the measured queries: by length, rare words, overlap with their answers, training, columns.
 
-    `language` is that of the tokenizer. A slice that would hold all queries or fewer than two is left out. Raises
+    `language` is that of the tokenizer. A slice that would hold all queries or fewer than five is left out. Raises
     UsageError for a column with too many different values, EmbedtrainError for one that is not there.
     """
     own = [_by_column(collection, questions, name) for name in columns]  # first: it may not be there
@@ -109,7 +111,11 @@ def _by_training(collection: Collection, questions: Questions) -> list[Slice]:
     """Whether a relevant document of a query is relevant to a training query of the collection too."""
     if TRAINED_ON not in collection.splits:
         return []
-    seen = {document for documents in collection.positives(TRAINED_ON).values() for document in documents}
+    try:
+        trained_on = collection.positives(TRAINED_ON)
+    except EmbedtrainError:
+        return []  # a part of a collection may have lost the documents of another split; that is no matter here
+    seen = {document for documents in trained_on.values() for document in documents}
     known = np.array(
         [
             any(grade > 0 and document in seen for document, grade in questions.qrels[query].items())
@@ -145,9 +151,13 @@ def compared(
         entry: dict[str, Any] = {"by": one.by, "slice": one.name, "queries": len(own), "base": float(own.mean())}
         values = own if judged is None else judged[one.members] - own
         if judged is not None:
+            entry["p_randomization"] = statistics.randomization_p(values, TESTS, seed)
             entry |= {"judged": float(judged[one.members].mean()), "difference": float(values.mean())}
         ends = statistics.bca_interval(values, statistics.bootstrap_means(values[:, None], RESAMPLES, seed)[:, 0])
         found.append(entry | {"low": ends.low if ends else None, "high": ends.high if ends else None})
+    if judged is not None:
+        adjusted = statistics.holm([entry["p_randomization"] for entry in found])
+        found = [{**entry, "p_holm": p} for entry, p in zip(found, adjusted, strict=True)]
     return found
 
 
@@ -167,13 +177,14 @@ def table(found: Sequence[Mapping[str, Any]], base: str, judged: str, measure: s
 
 
 def _worse(one: Mapping[str, Any]) -> bool:
-    return "difference" in one and one["high"] < 0
+    """By the sign-flip test, after Holm over the slices: of many small ones some lie below zero by chance."""
+    return "difference" in one and one["difference"] < 0 and one["p_holm"] < SIGNIFICANT
 
 
 def sentences(found: Sequence[Mapping[str, Any]], judged: str, difference: float) -> list[str]:
     """Slices that got worse, where the mean of all did not: first what the mean hides."""
     worse = [one for one in found if _worse(one)]
-    if not worse or difference < 0:
+    if not worse or difference <= 0:
         return []
     parts = [
         f"{one['by']}: {one['slice']} ({one['queries']:,} queries, {one['difference']:+.4f})" for one in worse

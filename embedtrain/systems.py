@@ -11,7 +11,7 @@ import numpy as np
 from embedtrain import metrics, trec
 from embedtrain.artifacts import beyond_limit
 from embedtrain.collection import Collection
-from embedtrain.conventions import LEFT_OUT, ZERO
+from embedtrain.config import LEFT_OUT, ZERO
 from embedtrain.errors import EmbedtrainError, first_three
 from embedtrain.hits import Hits
 

@@ -5,7 +5,7 @@ are set apart by blanks, or by tabs where an id holds a blank.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -85,20 +85,23 @@ def _ranked(documents: dict[str, np.float32]) -> Ranked:
     return Ranked(order, np.array([documents[document] for document in order], dtype=np.float32))
 
 
-def write_run(path: Path, query_ids: Sequence[str], ids: Sequence[str], hits: ScoredHits, tag: str) -> None:
-    """Write hits over documents `ids` as a run; a score is written with as many digits as float32 needs.
-
-    Raises EmbedtrainError for an id that holds a tab or a line feed: no reader of runs could tell where it ends.
-    """
-    shown = [ids[index] for index in sorted({int(i) for found in hits.positions for i in found})]
-    separator = " "
-    for identifier in [*query_ids, *shown]:
-        if re.search("[\t\n\r]", identifier):
+def check_ids(ids: Iterable[str]) -> None:
+    """Raise EmbedtrainError for an id that holds a tab or a line end: no reader of runs could tell where it ends."""
+    for identifier in ids:
+        if "\t" in identifier or "\n" in identifier or "\r" in identifier:
             raise EmbedtrainError(
                 f"id {identifier!r} holds a tab or a line end, which no TREC run can; rename it in the collection"
             )
-        if " " in identifier:
-            separator = "\t"
+
+
+def write_run(path: Path, query_ids: Sequence[str], ids: Sequence[str], hits: ScoredHits, tag: str) -> None:
+    """Write hits over documents `ids` as a run; a score is written with as many digits as float32 needs.
+
+    Raises EmbedtrainError for an id that no run can hold (see `check_ids`).
+    """
+    shown = [ids[index] for index in sorted({int(i) for found in hits.positions for i in found})]
+    check_ids([*query_ids, *shown])
+    separator = "\t" if any(" " in identifier for identifier in [*query_ids, *shown]) else " "
     word = re.sub(r"\s+", "_", tag)
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for query, found, scores in zip(query_ids, hits.positions, hits.scores, strict=True):

@@ -1,4 +1,5 @@
-# Does the tuned model go live? One command, exit code 3 where it must not; after `make demo`:
+# Does the tuned model go live? One command that fails where it must not (exit code 3, which make shows as Error 3); after
+# `make demo`:
 #
 #   make -f recipes/gate.mk
 #   make -f recipes/gate.mk BASELINE=evaluations/live     the model that is live now was evaluated there

@@ -30,8 +30,7 @@ def advice(systems: list[System], tuned: dict[str, int | None]) -> dict[str, Any
         [f"q{n}" for n in range(QUERIES)], [""] * QUERIES, {f"q{n}": {"yes": 1.0} for n in range(QUERIES)}, 0, {}
     )
     results = measure_all(systems, asked, [parse("P@1")], "base", resamples=2_000, seed=0)
-    pairs = all_pairs(results, "P@1", 0)
-    return advise(systems, results, pairs, "P@1", tuned, QUERIES, 100)
+    return advise(systems, results, "P@1", tuned, QUERIES, 100, 0)
 
 
 def everything(base: int, hybrid: int, reranked: int, tuned: int, mixed: int) -> list[System]:
@@ -90,8 +89,22 @@ def test_tuning_made_it_worse() -> None:
     found = advice(everything(base=50, hybrid=50, reranked=50, tuned=25, mixed=26), {"tuned": None})
     assert (found["recommendation"], found["system"]) == ("do not finetune", "base")
     assert found["reason"] == (
-        "do not finetune: stop at base (P@1 0.8333); the best tuned system, hybrid, is -0.4000 on it"
+        "do not finetune: stop at base (P@1 0.8333); the best tuned system, hybrid, is -0.4000 on it (tuned, whose record "
+        "says nothing, is taken for it)"
     )
+
+
+def test_what_else_is_measured_changes_no_advice() -> None:
+    """Rows that are no steps (smaller vectors, other people's runs) make no family larger."""
+    systems = everything(base=25, hybrid=27, reranked=26, tuned=40, mixed=41)
+    more = [system(f"tuned, {n} dimensions", 39, compressed=f"{n} dimensions", of="tuned") for n in range(2, 9)]
+    alone, together = advice(systems, {"tuned": 10}), advice([*systems, *more], {"tuned": 10})
+    assert alone == together
+
+
+def test_a_model_without_a_record_is_said_to_be_taken_for_the_tuned_one() -> None:
+    found = advice(everything(base=25, hybrid=27, reranked=26, tuned=55, mixed=56), {"tuned": None})
+    assert found["reason"].endswith("(tuned, whose record says nothing, is taken for it)")
 
 
 def test_without_a_tuned_model_it_says_what_one_has() -> None:

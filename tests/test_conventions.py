@@ -4,6 +4,7 @@ Deliberate breaks that turn a test red: ids ascending in `descending`, the last 
 in `of_qrels`.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from embedtrain.collection import Texts
 from embedtrain.config import EvalOptions
 from embedtrain.errors import UsageError
 from embedtrain.hits import Hits
+from embedtrain.systems import Questions, System
 
 
 def ranked(ids: list[str], run: dict[str, float]) -> Hits:
@@ -55,12 +57,35 @@ def test_copies_of_a_text_are_one_document_p80() -> None:
     for judged, alone in (("c1", 1.0), ("c2", 0.6309)):
         qrels = {"q": {judged: 1.0}}
         assert metrics.score_run(run, corpus.ids, qrels, "nDCG@10")[0] == pytest.approx(alone, abs=5e-5)
-        grouped = metrics.score_run(copies.of_hits(run), corpus.ids, copies.of_qrels(qrels), "nDCG@10")
+        asked = Questions(["q"], [""], copies.of_qrels(qrels), 0, {})
+        grouped = metrics.score_run(copies.of_hits(run, asked), corpus.ids, asked.qrels, "nDCG@10")
         assert grouped[0] == 1.0
     # The place of the best copy, its score, and the highest grade; a document from elsewhere stays what it is.
-    found = copies.of_hits(Hits([np.array([2, 1, 7, 0])], [np.array([4, 3, 2, 1], dtype=np.float32)]))
+    asked = Questions(["q"], [""], {"q": {}}, 0, {})
+    found = copies.of_hits(Hits([np.array([2, 1, 7, 0])], [np.array([4, 3, 2, 1], dtype=np.float32)]), asked)
     assert (found.positions[0].tolist(), found.scores[0].tolist()) == ([2, 0, 7], [4.0, 3.0, 2.0])
     assert copies.of_qrels({"q": {"c1": 1.0, "c2": 3.0, "gone": 2.0}}) == {"q": {"c1": 3.0, "gone": 2.0}}
+
+
+def test_a_copy_of_the_query_leaves_as_the_query_does() -> None:
+    corpus = Texts(["a1", "a2", "b"], None, ["asked", "asked", "answer"])
+    copies = conventions.Copies(corpus)
+    run = Hits([np.array([0, 2])], [np.array([2, 1], dtype=np.float32)])
+    asked = Questions(["a2"], ["asked"], {"a2": {"b": 1.0}}, 0, {})
+    assert copies.of_hits(run, asked).positions[0].tolist() == [2]
+    kept = dataclasses.replace(asked, keep_self=True)
+    assert copies.of_hits(run, kept).positions[0].tolist() == [0, 2]
+    relevant = dataclasses.replace(asked, qrels=copies.of_qrels({"a2": {"b": 1.0, "a1": 1.0}}))
+    assert copies.of_hits(run, relevant).positions[0].tolist() == [0, 2]
+
+
+def test_copies_that_leave_a_list_short_are_said() -> None:
+    corpus = Texts(["c1", "c2", "c3"], None, ["a copy", "a copy", "other"])
+    asked = Questions(["q"], [""], {"q": {"c3": 1.0}}, 0, {})
+    system = System("base", ranked(corpus.ids, {"c1": 0.9, "c2": 0.8}), corpus.ids, {})
+    options = EvalOptions(group_duplicates=True)
+    conventions.applied([system], asked, conventions.Copies(corpus), options, 2)
+    assert system.said == ["copies leave 1 queries with fewer than 2 documents; a larger --top-k gives more"]
 
 
 def test_what_there_is_to_choose() -> None:

@@ -340,6 +340,15 @@ def test_seeds_by_a_pattern(run_here: RunCli, tiny: Path, tmp_path: Path) -> Non
         "tuned-0.trec",
         "tuned-1.trec",
     ]
+    # The same folders named one by one are another evaluation.
+    single = run_here(
+        *command[:4], "--model", "tuned-0", "--model", "tuned-1", "--out", "out", "--json", cwd=tmp_path
+    )
+    told = json.loads(single.stdout)
+    assert (told["up_to_date"], told["judged_system"]) == (False, "tuned-1")
+    mixed = run_here(*command, "--hybrid", cwd=tmp_path)
+    assert mixed.returncode == 2
+    assert "--seeds measures a recipe by its models alone" in mixed.stderr
     none = run_here("eval", str(tiny), "--model", MINILM, "--seeds", "other-*", "--out", "none", cwd=tmp_path)
     assert (none.returncode, none.stdout) == (2, "")
     assert "--seeds other-*: 0 folders match; a spread needs two models at least" in none.stderr

@@ -160,9 +160,35 @@ def test_base_and_tuned_on_both_kinds_of_guard(run_here: RunCli, tiny: Path, tmp
     assert sts_guard["systems"]["base"]["mean"] == pytest.approx(plain, abs=1e-9)
     assert sts_guard["systems"]["again"]["versus_base"] == {"difference": 0.0, "low": 0.0, "high": 0.0}
     assert [one["met"] for one in printed["requirements"]] == [True] * 4
+    # A recipe stands for its seeds here too, so that a drop is not passed over.
+    seeds = ["--seeds", "agai[mn]*", "--out", "seeds", "--json"]
+    (tmp_path / "again-2").symlink_to(source)
+    recipe = run_here(*command[:4], *command[6:-2], *wanted, *seeds, cwd=tmp_path)
+    assert recipe.returncode == 0, recipe.stderr
+    told = json.loads(recipe.stdout)
+    assert told["judged_system"] == "agai[mn]*"
+    assert [guard["systems"]["agai[mn]*"]["versus_base"]["difference"] for guard in told["guards"]] == [0.0, 0.0]
+    assert len(told["requirements"]) == 4
     shown = run_here(*command, cwd=tmp_path)
     assert "Guards" in shown.stdout
     assert "Spearman of 12" in shown.stdout
+
+
+def test_names_of_guards_are_unique(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a/x.tsv", "b/x.jsonl", "c/x (2).tsv", "d/x")]
+    assert guarding.names_of(paths) == ["x", "x (2)", "x (2) (2)", "x (3)"]
+
+
+def test_a_guard_of_one_query_has_no_interval_and_loses_nothing() -> None:
+    versus = {"difference": -0.1, "low": None, "high": None}
+    guard = {
+        "name": "g",
+        "measure": "P@1",
+        "queries": 1,
+        "systems": {"tuned": {"mean": 0.5, "versus_base": versus}},
+    }
+    assert guarding.table([guard])["rows"] == [["g", "tuned", "P@1 of 1", "0.5000", "-0.1000"]]
+    assert guarding.sentences([guard]) == []
 
 
 def test_a_guard_without_the_split_is_an_error(run_here: RunCli, tiny: Path, tmp_path: Path) -> None:

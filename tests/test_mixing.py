@@ -12,8 +12,12 @@ import pytest
 from conftest import RunCli, write_collection
 
 from embedtrain import metrics, mixing
+from embedtrain.bm25 import BM25
+from embedtrain.collection import Collection
+from embedtrain.config import EvalOptions
+from embedtrain.console import silent
 from embedtrain.hits import Hits, Ties
-from embedtrain.systems import Questions
+from embedtrain.systems import Questions, system_of
 
 IDS = ["a", "b", "c", "d"]
 
@@ -47,6 +51,25 @@ def test_the_weight_with_the_best_mean(right: str, weight: float) -> None:
     lexical, dense = hits({"a": 10.0, "b": 5.5, "c": 0.0}), hits({"c": 1.0, "b": 0.82, "a": 0.0})
     asked = Questions(["q"], [""], {"q": {right: 1.0}}, 0, {})
     assert mixing.best_weight(lexical, dense, asked, IDS, metrics.parse("RR@10")) == weight
+
+
+def test_the_weight_is_chosen_without_the_query_itself(tmp_path: Path) -> None:
+    """BM25 finds the query's own text first; what is left says that BM25 is right and the model is not."""
+    texts = ["red fox den", "red fox", "blue fox", "grey cat"]
+    folder = write_collection(
+        tmp_path / "place",
+        [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate(texts)],
+        [{"_id": "d0", "text": texts[0]}],
+        {"dev": [("d0", "d1", 1)], "test": [("d0", "d1", 1)]},
+    )
+    collection, options = Collection(folder), EvalOptions()
+    asked = Questions.of(collection, "test", None)
+    chosen_on = mixing.Mixer.questions_to_choose_on(collection, options)
+    index = BM25(collection.corpus, collection.corpus.ids, options)
+    lexical = system_of("BM25", index.search(asked.texts, 3), collection.corpus.ids, asked, 2, language="english")
+    mixer = mixing.Mixer.of(lexical, index, collection, asked, chosen_on, options, silent)
+    assert mixer.other is not None
+    assert [place.tolist() for place in mixer.other[1].positions] == [[1, 2]]
 
 
 def test_the_command_chooses_on_dev_and_says_so(run_here: RunCli, tmp_path: Path) -> None:

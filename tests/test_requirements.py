@@ -62,7 +62,9 @@ def test_what_a_requirement_says(text: str, read: tuple[Any, ...]) -> None:
         ("guard: nDCG@10 p<0.05", "at column 16 a guard has no p"),
         ("vs: nDCG@10>0", "at column 3 a system is needed after vs"),
         (": nDCG@10>0", "at column 1 a system, vs SYSTEM or guard is needed"),
-        ("F1@3>0.5", "the measures are nDCG@k"),
+        ("F1@3>0.5", "at column 1 F1@3: the measures are nDCG@k"),
+        ("vs base: nDCG@10 mean>=0.5", "at column 18 vs compares; write SYSTEM: before the measure"),
+        ("vs base: hole@10 p<0.05", "at column 18 more of hole@10 is not better"),
     ],
 )
 def test_an_error_says_where_it_is(text: str, message: str) -> None:
@@ -72,9 +74,19 @@ def test_an_error_says_where_it_is(text: str, message: str) -> None:
 
 def test_what_will_not_be_measured_is_said_first() -> None:
     with pytest.raises(UsageError, match="there is no guard; give --guard or --guard-sts"):
-        requirements.check([parse("guard:nDCG@10>=0")], ["nDCG@10"], guards=0)
+        requirements.check([parse("guard:nDCG@10>=0")], ["nDCG@10"], guards={}, compared=True)
     with pytest.raises(UsageError, match="RR@10 is not measured; nDCG@10 are, and --measure adds to them"):
-        requirements.check([parse("RR@10>=0")], ["nDCG@10"], guards=0)
+        requirements.check([parse("RR@10>=0")], ["nDCG@10"], guards={}, compared=True)
+    guards = {"general": "nDCG@10", "stsb": "Spearman"}
+    for text, message in (
+        ("guard other: nDCG@10>0", "no guard is called other; there are general, stsb"),
+        ("guard: Recall@10>0", r"no such guard is measured by Recall@10; there are general \(nDCG@10\), stsb"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            requirements.check([parse(text)], ["nDCG@10"], guards=guards, compared=True)
+    with pytest.raises(UsageError, match="a guard compares with the base; give the tuned --model too"):
+        requirements.check([parse("guard: nDCG@10>0")], ["nDCG@10"], guards=guards, compared=False)
+    requirements.check([parse("guard: nDCG@10 mean>0")], ["nDCG@10"], guards=guards, compared=False)
 
 
 # What is measured
@@ -190,6 +202,10 @@ def test_a_drop_is_judged_by_the_interval() -> None:
     # On both guards the mean lost at most 0.01; the interval of one reaches down to 0.03.
     found = requirements.kept(SUMMARY, 0.02)
     assert [(one.value, one.met) for one in found] == [(-0.03, False), (-0.002, True)]
+    one_query = json.loads(json.dumps(SUMMARY))
+    one_query["guards"][0]["systems"]["tuned"]["versus_base"].update(low=None, high=None)
+    with pytest.raises(UsageError, match="one query alone has no interval; give a guard with more"):
+        requirements.kept(one_query, 0.02)
 
 
 def test_files_for_ci(tmp_path: Path) -> None:
@@ -299,6 +315,12 @@ def test_an_earlier_evaluation_must_be_kept_up_with(
     other = run_here(*command, *noisy, "--limit", "5", cwd=tmp_path)
     assert other.returncode == 1
     assert "--baseline before has 15 queries and this evaluation 5; 10 are in one of them only" in other.stderr
+    counted = run_here(*command, *noisy, "--ties", "descending", cwd=tmp_path)
+    assert counted.returncode == 1
+    assert "--baseline before has another conventions (as trec_eval" in counted.stderr
+    unmeasured = run_here("eval", str(tiny), "--measure", "P@5", *noisy, cwd=tmp_path)
+    assert unmeasured.returncode == 1
+    assert "--baseline before did not measure P@5" in unmeasured.stderr
 
 
 @pytest.mark.parametrize(
@@ -309,12 +331,13 @@ def test_an_earlier_evaluation_must_be_kept_up_with(
         (["--max-drop", "0.1"], "--max-drop is about a --baseline or a --guard, and there is none"),
         (["--guard", "x"], "--guard measures models; give --model"),
         (["--baseline", "none", "--max-drop", "0.1"], "none does not exist"),
+        (["--junit", "out/gate.xml"], "--junit out/gate.xml lies in --out"),
     ],
 )
 def test_wrong_flags_are_said_before_any_work(
     run_here: RunCli, tiny: Path, tmp_path: Path, flags: list[str], message: str
 ) -> None:
-    done = run_here("eval", str(tiny), "--bm25", "--out", str(tmp_path / "out"), *flags)
+    done = run_here("eval", str(tiny), "--bm25", "--out", "out", *flags, cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert not (tmp_path / "out").exists()
@@ -341,7 +364,8 @@ def test_the_gate_of_the_recipe_can_be_read() -> None:
     words = shlex.split(done.stdout)
     texts = [words[place + 1] for place, word in enumerate(words) if word == "--require"]
     assert len(texts) == 4
-    requirements.check([parse(text) for text in texts], ["nDCG@10", "Recall@100"], guards=2)
+    guards = {"sts-en-test": "Spearman", "general": "nDCG@10"}
+    requirements.check([parse(text) for text in texts], ["nDCG@10", "Recall@100"], guards=guards, compared=True)
     assert words[words.index("--baseline") : words.index("--baseline") + 4] == [
         "--baseline",
         "live",

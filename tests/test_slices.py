@@ -59,8 +59,9 @@ def members(found: list[slices.Slice], asked: Questions) -> dict[tuple[str, str]
     }
 
 
-def test_who_is_in_which(place: tuple[Collection, Questions]) -> None:
+def test_who_is_in_which(place: tuple[Collection, Questions], monkeypatch: pytest.MonkeyPatch) -> None:
     collection, asked = place
+    monkeypatch.setattr(slices, "LEAST", 2)
     found = members(slices.of(collection, asked, ["from"], "english"), asked)
     assert found == {
         # Lengths 1 2 5 4 5 3: SSO-4012 is a token, and so are its two words. One word alone makes no slice of two.
@@ -125,7 +126,33 @@ def test_what_got_worse_is_said_first_and_stands_first() -> None:
     assert said.startswith(
         "tuned got worse on a part of the queries while the mean rose: length: long (20 queries, -0.1"
     )
-    assert slices.sentences(found, "tuned", -0.01) == []
+    assert slices.sentences(found, "tuned", 0.0) == []
+
+
+def test_a_few_queries_that_lost_by_chance_are_no_finding() -> None:
+    """Five small losses lie below zero for certain by their interval; of 2 ** 5 signs two are as bad: p is 1 / 16."""
+    base, tuned = np.full(40, 0.5), np.full(40, 0.6)
+    tuned[:5] = [0.49, 0.4, 0.45, 0.3, 0.48]
+    one = slices.Slice("from", "web", np.arange(40) < 5)
+    (found,) = slices.compared([one], base, tuned, 0)
+    assert found["high"] < 0
+    assert found["p_randomization"] == found["p_holm"] == 1 / 16
+    assert slices.sentences([found], "tuned", 0.1) == []
+
+
+def test_a_training_split_that_cannot_be_read_is_no_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "LEAST", 1)
+    folder = write_collection(
+        tmp_path / "part",
+        [{"_id": "d0", "title": "", "text": "a"}, {"_id": "d1", "title": "", "text": "b"}],
+        [{"_id": "q0", "text": "a"}, {"_id": "q1", "text": "b"}],
+        {"train": [("q0", "gone", 1)], "test": [("q0", "d0", 1), ("q1", "d1", 1)]},
+    )
+    collection = Collection(folder)
+    found = slices.of(collection, Questions.of(collection, "test", None), [], "english")
+    assert "its document" not in {one.by for one in found}
 
 
 def test_one_system_alone_has_values_and_no_differences() -> None:

@@ -208,7 +208,8 @@ def test_the_language_that_auto_came_to_is_said_once(
     asked = Questions.of(small, "test", None)
     dense = System("base", hits(*[[0, 1]] * len(asked.ids)), small.corpus.ids, {})
     monkeypatch.setattr(retrieval, "find_model", lambda name: SimpleNamespace(name=name))
-    monkeypatch.setattr(retrieval, "of_model", lambda *_: dense)
+    ranker = SimpleNamespace(system=lambda *_: dense, hits=lambda *_: dense.hits)
+    monkeypatch.setattr(retrieval.Ranker, "load", lambda *_: ranker)
     options = EvalOptions(bm25=bm25, hybrid=True, language="auto")
     found = retrieved(options, small, asked, ["m"], None, Names(), silent)
     why = "none (auto: stop words of no language in 5 documents)"

@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 
 
-def _show(claim: Any, more: dict[str, Any], *, as_json: bool) -> None:
-    """Print what a stage made: its summary, its drops, and where it is; and what is `more`, which only JSON holds."""
+def _show(claim: Any, more: Callable[[Any], dict[str, Any]], *, as_json: bool) -> None:
+    """Print what a stage made: its summary, its drops, and where it is; then see what is `more`, which only JSON holds."""
     record = claim.record
     if as_json:
         result = {
@@ -32,7 +32,7 @@ def _show(claim: Any, more: dict[str, Any], *, as_json: bool) -> None:
             "rows": record["rows"],
             "dropped": record["dropped"],
             **record["summary"],
-            **more,
+            **more(claim),
         }
         console.print_json(result)
         return
@@ -41,6 +41,7 @@ def _show(claim: Any, more: dict[str, Any], *, as_json: bool) -> None:
     else:
         print(f"{claim.stage}: {claim.out}")
     console.summary(record["summary"], record["dropped"])
+    more(claim)
 
 
 def run_stage(
@@ -75,7 +76,7 @@ def run_stage(
             claim.abandon()
             raise
         claim.close()
-    _show(claim, more(claim), as_json=as_json)
+    _show(claim, more, as_json=as_json)
     return claim
 
 

@@ -164,8 +164,11 @@ def evaluate(
     recipes = _recipes(seeds or [], models)
     if not (models or bm25 or runs):
         raise UsageError("nothing to measure; give --model, --bm25 or --run")
-    if advise and recipes:
-        raise UsageError("--advise weighs single models; give one of the --seeds as --model")
+    if recipes and (advise or hybrid or dims or quantize or rerank):
+        raise UsageError(
+            "--seeds measures a recipe by its models alone; give one of them as --model for --hybrid, --rerank, --dims, "
+            "--quantize and --advise"
+        )
     if advise and not models:
         raise UsageError("--advise starts from a base model; give --model, then those that were tuned")
     if (dims or quantize) and not models:
@@ -181,17 +184,25 @@ def evaluate(
         raise UsageError("--baseline needs --max-drop, how far below it is allowed, as in --max-drop 0.01")
     if max_drop is not None and not (baseline or guards or sts):
         raise UsageError("--max-drop is about a --baseline or a --guard, and there is none")
-    if max_drop is not None and not baseline and len(models) < 2:
+    compared = len(models) > 1 or bool(recipes)
+    if max_drop is not None and (guards or sts) and not compared:
         raise UsageError("--max-drop compares the last --model with the first on each guard; give both")
-    if baseline:
-        _check_baseline(baseline, out)
+    _check_paths(out, baseline, junit, markdown)
     measures = tuple(measure or config.EvalOptions.measures)
     requirements: list[Any] = []
     if require:
         from embedtrain import requirements as grammar
 
         requirements += [grammar.parse(text) for text in require]
-        grammar.check(requirements, measures, guards=len(guards) + len(sts))
+        from embedtrain.guarding import SPEARMAN, names_of
+
+        by = [measures[0]] * len(guards) + [SPEARMAN] * len(sts)
+        watched = dict(zip(names_of([*guards, *sts]), by, strict=True))
+        grammar.check(requirements, measures, guards=watched, compared=compared)
+    if baseline:
+        from embedtrain.requirements import check_baseline
+
+        check_baseline(baseline, measures[0])
     options = config.EvalOptions(
         split=split,
         measures=measures,
@@ -208,6 +219,7 @@ def evaluate(
         keep_self=keep_self,
         group_duplicates=group_duplicates,
         guard_split=guard_split,
+        recipes=tuple(f"{name}={len(members)}" for name, members in recipes.items()),
         slices=tuple(slice_by or ()),
         precision=precision,
         language=language,
@@ -283,15 +295,23 @@ def _numbers(dims: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
-def _check_baseline(baseline: Path, out: Path) -> None:
-    """Find out before anything is measured whether there is an evaluation to keep up with."""
-    from embedtrain.artifacts import require_kind
-    from embedtrain.requirements import evaluation_of
+def _check_paths(out: Path, baseline: Path | None, junit: Path | None, markdown: Path | None) -> None:
+    """Find out before anything is measured where a file could not be written, or would replace another."""
+    from embedtrain.atomic import ensure_writable
 
-    folder = evaluation_of(baseline)
-    require_kind(folder, "evaluation")
-    if folder.resolve() == out.resolve():
-        raise UsageError(f"--out {out} would replace the --baseline; give another folder")
+    if baseline:
+        from embedtrain.requirements import evaluation_of
+
+        if evaluation_of(baseline).resolve() == out.resolve():
+            raise UsageError(f"--out {out} would replace the --baseline; give another folder")
+    for flag, path in (("--junit", junit), ("--markdown", markdown)):
+        if path is None:
+            continue
+        if path.resolve().is_relative_to(out.resolve()):
+            raise UsageError(
+                f"{flag} {path} lies in --out, which is what was measured and nothing else; put it beside it"
+            )
+        ensure_writable(path)
 
 
 def _reported(
