@@ -25,7 +25,7 @@ TRAINING: dict[str, Any] = {
     "temperature": _flag(
         float | None,
         "--temperature",
-        "Temperature of the softmax [default: 0.02; 0.05 for pretrain on a CPU below batch 1,024].",
+        "Temperature of the softmax [default: 0.05; 0.02 from batches of 1,024, and for pretrain on a GPU].",
         min=1e-4,
     ),
     "learn_temperature": _flag(_Switch, "--learn-temperature", "Train the temperature too; saved with the model."),
