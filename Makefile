@@ -44,7 +44,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 # Every benchmark runs, and the command fails where one missed a target.
 bench: $(READY)
