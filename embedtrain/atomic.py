@@ -66,6 +66,13 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or absent."""
+    ensure_writable(path)
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def ensure_writable(target: Path) -> list[Path]:
     """Create the folder that will hold `target` and prove that it can be written, before any work is done.
 

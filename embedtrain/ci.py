@@ -21,11 +21,8 @@ def write_junit(path: Path, outcomes: Sequence[Outcome]) -> None:
             ET.SubElement(case, "failure", {"message": str(outcome)}).text = str(outcome)
         ET.SubElement(case, "system-out").text = f"{outcome.what}: {outcome.value:.6g}"
     ET.indent(suites)
-    _write(
-        path,
-        ET.tostring(suites, encoding="unicode", xml_declaration=False),
-        '<?xml version="1.0" encoding="UTF-8"?>\n',
-    )
+    text = ET.tostring(suites, encoding="unicode", xml_declaration=False)
+    atomic.write_text(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n')
 
 
 def write_markdown(path: Path, summary: Mapping[str, Any], outcomes: Sequence[Outcome]) -> None:
@@ -43,7 +40,7 @@ def write_markdown(path: Path, summary: Mapping[str, Any], outcomes: Sequence[Ou
     for further in summary["tables"]:
         lines += [f"### {further['title']}", "", *_table(further["columns"], further["rows"]), ""]
     lines += [f"- {note}" for note in summary["notes"]]
-    _write(path, "\n".join(lines))
+    atomic.write_text(path, "\n".join(lines) + "\n")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -51,9 +48,3 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
     return [line(columns), "|" + "---|" * len(columns), *map(line, rows)]
-
-
-def _write(path: Path, text: str, head: str = "") -> None:
-    atomic.ensure_writable(path)
-    with atomic.atomic_file(path) as temporary:
-        temporary.write_text(f"{head}{text}\n", encoding="utf-8")

@@ -100,9 +100,7 @@ def print_json(value: Any) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """A result for machines as a file, whole or absent."""
-    atomic.ensure_writable(path)
-    with atomic.atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    atomic.write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def size(count: float) -> str:

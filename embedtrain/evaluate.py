@@ -59,7 +59,7 @@ def evaluate(
         collection, options.split, options.limit, no_relevant=options.no_relevant, keep_self=options.keep_self
     )
     language = settle_language(options.language, collection.corpus, collection.corpus.ids).name
-    parts = slices.of(collection, questions, options.slices, language)
+    parts, unmade = slices.of(collection, questions, options.slices, language)
     names = Names()
     every = [*models, *(model for members in seeds.values() for model in members)]
     systems = [
@@ -91,6 +91,7 @@ def evaluate(
         summary["tables"].append(given["table"])
         summary["notes"] += [sentence for sentence in (given["first"], given["reason"]) if sentence]
     _add_slices(summary, parts, results, base, first, options.seed)
+    summary["notes"] += unmade
     if guards or sts:
         sources = dict(zip(of_models, map(find_model, every), strict=True))
         groups = {system.name: system.about["seeds"] for system in systems if "seeds" in system.about}

@@ -34,8 +34,12 @@ class Slice:
     members: NDArray[np.bool_]  # (queries,)
 
 
-def of(collection: Collection, questions: Questions, columns: Sequence[str], language: str) -> list[Slice]:
+def of(
+    collection: Collection, questions: Questions, columns: Sequence[str], language: str
+) -> tuple[list[Slice], list[str]]:
     """All slices of the measured queries: by length, rare words, overlap with their answers, training, columns.
+
+    And a sentence where one of these could not be made.
 
     `language` is that of the tokenizer. A slice that would hold all queries or fewer than five is left out. Raises
     UsageError for a column with too many different values, EmbedtrainError for one that is not there.
@@ -43,14 +47,15 @@ def of(collection: Collection, questions: Questions, columns: Sequence[str], lan
     own = [_by_column(collection, questions, name) for name in columns]  # first: it may not be there
     split = Tokenizer(language)
     words = [split(text) for text in questions.texts]
+    trained, said = _by_training(collection, questions)
     found = [
         *_by_length(questions.texts),
         *_by_rare_words(collection, questions, words, split),
         *_by_overlap(collection, questions, words, split),
-        *_by_training(collection, questions),
+        *trained,
         *(one for part in own for one in part),
     ]
-    return [one for one in found if LEAST <= one.members.sum() < len(questions.ids)]
+    return [one for one in found if LEAST <= one.members.sum() < len(questions.ids)], said
 
 
 def _by_length(texts: Sequence[str]) -> list[Slice]:
@@ -107,14 +112,14 @@ def _by_overlap(
     return [Slice("words in its answer", name, place == number) for number, name in enumerate(names)]
 
 
-def _by_training(collection: Collection, questions: Questions) -> list[Slice]:
+def _by_training(collection: Collection, questions: Questions) -> tuple[list[Slice], list[str]]:
     """Whether a relevant document of a query is relevant to a training query of the collection too."""
     if TRAINED_ON not in collection.splits:
-        return []
+        return [], []
     try:
         trained_on = collection.positives(TRAINED_ON)
-    except EmbedtrainError:
-        return []  # a part of a collection may have lost the documents of another split; that is no matter here
+    except EmbedtrainError as error:  # a part of a collection may have lost the documents of another split
+        return [], [f"no slices by what training has seen: {error}"]
     seen = {document for documents in trained_on.values() for document in documents}
     known = np.array(
         [
@@ -123,7 +128,7 @@ def _by_training(collection: Collection, questions: Questions) -> list[Slice]:
         ],
         dtype=bool,
     )
-    return [Slice("its document", "seen in training", known), Slice("its document", "not seen", ~known)]
+    return [Slice("its document", "seen in training", known), Slice("its document", "not seen", ~known)], []
 
 
 def _by_column(collection: Collection, questions: Questions, name: str) -> list[Slice]:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from embedtrain.cautions import loss_floor, margins, warnings_for
+from embedtrain.config import temperature_for
 from embedtrain.drawing import Row
 from embedtrain.schedule import Schedule
 
@@ -16,6 +17,21 @@ FINE: dict[str, Any] = {
     "normalised": True,
     "schedule": Schedule(3e-5, 500, 0.1),
 }
+
+
+def test_the_temperature_where_none_is_named() -> None:
+    found = {
+        (stage, size, on_gpu): temperature_for(stage, size, on_gpu=on_gpu)
+        for stage in ("pretrain", "finetune")
+        for size in (32, 1_024)
+        for on_gpu in (False, True)
+    }
+    assert {key for key, value in found.items() if value == 0.05} == {
+        ("pretrain", 32, False),
+        ("finetune", 32, False),
+        ("finetune", 32, True),
+    }
+    assert set(found.values()) == {0.02, 0.05}
 
 
 def test_the_floor_of_the_loss_p40() -> None:

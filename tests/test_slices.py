@@ -62,7 +62,7 @@ def members(found: list[slices.Slice], asked: Questions) -> dict[tuple[str, str]
 def test_who_is_in_which(place: tuple[Collection, Questions], monkeypatch: pytest.MonkeyPatch) -> None:
     collection, asked = place
     monkeypatch.setattr(slices, "LEAST", 2)
-    found = members(slices.of(collection, asked, ["from"], "english"), asked)
+    found = members(slices.of(collection, asked, ["from"], "english")[0], asked)
     assert found == {
         # Lengths 1 2 5 4 5 3: SSO-4012 is a token, and so are its two words. One word alone makes no slice of two.
         ("length", "1 to 2 words"): ["q0", "q1"],
@@ -151,8 +151,11 @@ def test_a_training_split_that_cannot_be_read_is_no_matter(
         {"train": [("q0", "gone", 1)], "test": [("q0", "d0", 1), ("q1", "d1", 1)]},
     )
     collection = Collection(folder)
-    found = slices.of(collection, Questions.of(collection, "test", None), [], "english")
+    found, said = slices.of(collection, Questions.of(collection, "test", None), [], "english")
     assert "its document" not in {one.by for one in found}
+    assert len(said) == 1
+    assert said[0].startswith("no slices by what training has seen: ")
+    assert "gone" in said[0]
 
 
 def test_one_system_alone_has_values_and_no_differences() -> None:

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_eval.py [--queries 10000] [--results 1000] [--documents 5183] [--json]
 
-Measures: made-up runs with ties of 100,000 documents, 10 graded ones a query; pytrec_eval gets its dictionaries ready made,
+Measures: made-up runs without ties over 100,000 documents, 10 graded ones a query; pytrec_eval gets its dictionaries ready made,
 ours its arrays, and both give nDCG@10, MAP@100 and Recall@1000 a query, which must agree.
-Evaluator: SciFact's 300 test claims and its documents by MiniLM's vectors, which both sides are given: search and the 14
+Evaluator: SciFact's 300 test claims and its documents by MiniLM's vectors, which both sides are given: search and the 15
 values that the evaluator gives by default; ours are per query.
 Command: `embedtrain eval` of SciFact with MiniLM, its vectors in the store, the whole process. The store is the one that
 EMBEDTRAIN_CACHE names, and is filled first where it has no vectors: minutes on two cores.
