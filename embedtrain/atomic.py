@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from embedtrain.errors import EmbedtrainError
@@ -71,6 +71,13 @@ def write_text(path: Path, text: str) -> None:
     ensure_writable(path)
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines as they come into a text file, whole or absent."""
+    ensure_writable(path)
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def ensure_writable(target: Path) -> list[Path]:

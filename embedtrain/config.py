@@ -22,18 +22,115 @@ def is_dense(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class HarvestOptions:
+class PageOptions:
+    """What becomes of pages."""
+
+    pairs: str = "title,description,heading,faq"
+    code: str = "keep"  # keep, drop
+    # What MiniLM reads; 0: sections stay whole.
+    chunk_tokens: int = 256
+    chunk_overlap: int = 0  # tokens, in whole sentences
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How tables and logs are read."""
+
+    shape: str = "auto"
+    query_column: str = "query"  # several with commas: joined with a blank
+    document_column: tuple[str, ...] = ("document",)  # several: several positives
+    negative_column: tuple[str, ...] = ()
+    title_column: str = "title"
+    label_column: str = ""
+    score_column: str = ""
+    min_score: float | None = None
+    negatives_below: float | None = None  # score of a table, relevance of a log
+    time_column: str = ""
+    collection: str = ""  # what ids stand for
+    max_pairs_per_class: int | None = None  # None: 10 a text
+    weight: float = 1.0
+    input_format: str = ""
+    max_bad: float = 0.01  # share of lines that may be no rows
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What is believed of a click log. An empty column is recognised by common spellings."""
+
+    clicked_column: str = ""  # of a log of counts: the clicks
+    impressions_column: str = ""  # makes it a log of counts
+    position_column: str = ""
+    session_column: str = ""
+    propensities: str = ""  # "1:1.0,2:0.6"; "": from the log
+    min_clicks: int = 2
+    min_relevance: float | None = None  # None: the mean relevance of what is shown
+    min_skips: int = 2
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """Queries by a language model."""
+
+    generate: str = ""  # address of an OpenAI-compatible server, or a local model; "": nothing is generated
+    generate_model: str = ""  # of the server; "": the only one it has
+    generate_limit: int | None = None  # documents at most, a seeded sample
+    generate_workers: int = 4  # requests at a time
+    generate_timeout: float = 120.0  # seconds for one
+    generate_tokens: int = 512  # of a reply at most
+    queries_per_document: int = 2
+    prompt: str = "questions"  # or keywords, rephrase, plain, or a file
+    temperature: float = 0.7
+    price: str = ""  # "0.15,0.6": of a million tokens of prompts and of replies
+    round_trip: int = 10  # a query stays when its document is among so many it finds; 0: off
+    round_trip_by: tuple[str, ...] = (LEXICAL,)  # or models
+    round_trip_need: str = "any"  # of those; or all
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """What is mended in texts without judgements, and what leaves."""
+
+    mend_encoding: bool = False  # repair texts that were decoded with the wrong encoding; else they are counted
+    min_query_characters: int = 1
+    min_document_characters: int = 1
+    max_query_tokens: int = 0  # 0: any length
+    max_document_tokens: int = 0
+    only_language: str = ""  # texts that clearly show another language leave
+    keep_copies: bool = False  # pairs whose query stands in the first line of its document
+    boilerplate: float = 0.05  # share of the documents that hold a line from which it says nothing; 0: off
+    # Jaccard index of shingles from which documents are one; 0: off. At 0.9 articles on two diseases, filled into one
+    # template, were one (MedQuAD).
+    near_duplicate: float = 0.95
+    max_queries_per_document: int = 100  # 0: any number
+    max_documents_per_query: int = 20
+    consistency: str = ""  # bm25, a model, or both with a comma: a pair stays when its document is near the top
+    consistency_k: int = 20
+    consistency_sample: int = 100_000  # documents a pair's document is ranked among
+
+
+@dataclass(frozen=True)
+class HarvestOptions(PageOptions, TableOptions, LogOptions, GenerateOptions, CleanOptions):
     """`harvest`: where pairs come from and how they are set out."""
 
-    kind: str = "auto"  # auto, beir, table, markdown, titles
-    query_column: str = "query"
-    document_column: str = "document"
-    title_column: str = "title"
+    kind: str = "auto"
     split: str = ""  # shares cut from train: "dev=0.2"; queries that share a document stay together
+    split_by: str = "hash"  # hash, time
     documents: int | None = None  # keep judged documents and a seeded sample of others up to this many
     format: str = "parquet"  # parquet or jsonl
+    dropped: str = ""  # a file for what is left out
     limit: int | None = None
-    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """`export`: which format, and of which rows."""
+
+    to: str = "tuples"
+    split: str = "train"  # of the collection, where no mined artifact says which
+    negatives: int | None = None  # a row of tuples has; None: as many as most rows have
+    ragged: bool = False  # tuples: a list of negatives in the place of n columns
+    labels: str = "grades"  # lists: grades, or the teacher's scores
 
 
 @dataclass(frozen=True)

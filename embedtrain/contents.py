@@ -194,12 +194,20 @@ def _count(path: Path, column: int, skip: int = 0) -> tuple[int, int]:
     return lines, len(seen)
 
 
+_TABLES = {
+    ".jsonl": "a JSONL table",
+    ".csv": "a CSV table",
+    ".tsv": "a TSV table",
+    ".parquet": "a Parquet table",
+    ".arrow": "an Arrow table",
+    ".feather": "an Arrow table",
+}
+
+
 def _table(path: Path) -> tuple[str, Facts]:
-    kind = readers.suffix(path).lstrip(".").removesuffix(".gz")
-    what = {"jsonl": "a JSONL table", "csv": "a CSV table", "tsv": "a TSV table", "parquet": "a Parquet table"}[
-        kind
-    ]
-    if kind == "parquet":
+    kind = readers.kind_of(path)
+    what = _TABLES[kind]
+    if kind == ".parquet":
         import pyarrow.parquet
 
         with pyarrow.parquet.ParquetFile(path) as file:

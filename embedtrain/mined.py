@@ -4,6 +4,7 @@ Besides the columns below there are three for each retriever, by its name: NAME_
 candidate (null: it did not score it; it is not in its list), and NAME_positive_scores, one a positive.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,22 +205,23 @@ def _teachers(columns: pa.Schema) -> int:
     return sum(name.startswith(_POSITIVE_TEACHER) for name in columns.names)
 
 
-def read_mined(path: Path, limit: int | None = None) -> list[MinedRow]:
-    """The rows of a mined or scored artifact, or the first `limit` of them, in file order.
+def iter_mined(path: Path, at_once: int = 1024) -> Iterator[MinedRow]:
+    """The rows of a mined or scored artifact, in file order; `at_once` of them are in memory.
 
     Raises EmbedtrainError for anything else, with the command that makes one, and for rows whose lists do not fit
     together.
     """
     kind, names, file = _open(path)
-    rows: list[MinedRow] = []
     with file:
-        for batch in file.iter_batches(batch_size=1024, columns=_columns(kind, names, file)):
+        for batch in file.iter_batches(batch_size=at_once, columns=_columns(kind, names, file)):
             for row in from_batch(batch):
-                if len(rows) == limit:
-                    return rows
                 _check(row, path)
-                rows.append(row)
-    return rows
+                yield row
+
+
+def read_mined(path: Path, limit: int | None = None) -> list[MinedRow]:
+    """The same as a list, or the first `limit` of them."""
+    return list(itertools.islice(iter_mined(path), limit))
 
 
 def from_batch(batch: pa.RecordBatch | pa.Table) -> list[MinedRow]:

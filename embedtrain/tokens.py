@@ -180,7 +180,7 @@ def settle_language(language: str, texts: Sequence[str], ids: Sequence[str]) -> 
     sample = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     if len(sample) > _SAMPLE:
         sample = np.random.default_rng(0).choice(sample, _SAMPLE, replace=False)
-    votes = Counter(vote for position in sample if (vote := _vote(texts[position][:_START])))
+    votes = Counter(vote for position in sample if (vote := language_of(texts[position][:_START])))
     size = f"{len(sample):,} documents"
     if not votes:
         return Language("none", f"stop words of no language in {size}")
@@ -198,7 +198,7 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
-def _vote(text: str) -> str | None:
+def language_of(text: str) -> str | None:
     """The language a text shows, `none` for scripts without blanks, None where it shows nothing clearly."""
     words = _WORD.findall(_plain(text))
     letters = "".join(words)

@@ -7,7 +7,7 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "embedtrain"
 STAGES = {"harvest", "mine", "teacher", "score", "train", "evaluate", "diagnose", "inspection", "cache", "doctor"}
-CORE = {"artifacts", "atomic", "collection", "config", "errors", "models", "readers"}
+CORE = {"artifacts", "atomic", "collection", "columnar", "config", "errors", "models", "packed", "readers"}
 
 
 def imported(path: Path) -> set[str]:

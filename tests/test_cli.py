@@ -34,6 +34,7 @@ HEAVY = (
 def test_commands_stand_in_pipeline_order() -> None:
     assert COMMANDS == [
         *("harvest", "mine", "train-teacher", "score-teacher", "pretrain", "finetune", "eval", "diagnose"),
+        "export",
         *("inspect", "doctor", "cache"),
     ]
 

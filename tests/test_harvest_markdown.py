@@ -1,7 +1,9 @@
 """Markdown: pages are cut at headings, the queries are sensible, and no document carries its own query.
 
 Deliberate breaks that turn a test red: keeping headings in the text; a title column that is not empty; cutting at
-`#` in a code block; guessing types in front matter; unpacking archives.
+`#` in a code block; guessing types in front matter; unpacking archives; keeping lists of links, or dropping those with a
+text beside the link; numbering items as they are written; marking no code in a list; reading an archive in its own
+order; reading all pages before the first is used.
 """
 
 import io
@@ -17,13 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedtrain.collection import Collection
-from embedtrain.config import HarvestOptions
+from embedtrain.config import PageOptions
 from embedtrain.console import silent
 from embedtrain.errors import EmbedtrainError
-from embedtrain.harvest import markdown
-from embedtrain.harvest.draft import Draft, query_key
-from embedtrain.harvest.markdown import add_page, heading_query, parse_page
-from embedtrain.harvest.pages import read_pages
+from embedtrain.harvest import documents as page_pairs
+from embedtrain.harvest.documents import heading_query
+from embedtrain.harvest.documents.markdown import parse
+from embedtrain.harvest.documents.page import Block
+from embedtrain.harvest.documents.pages import Pages, kind_of
+from embedtrain.harvest.draft import Draft
+from embedtrain.harvest.identity import query_key
 
 HUGO = ROOT / "recipes" / "data" / "hugo-docs" / "content-md.tar.gz"
 
@@ -57,27 +62,38 @@ Permalinks. They last for many years.
 """
 
 
+# Sections as they are, and the pairs by what stands over them.
+WHOLE = PageOptions(pairs="title,description,heading", chunk_tokens=0)
+
+
 def harvested(source: Path) -> Draft:
     draft = Draft()
-    markdown.read(source, HarvestOptions(), draft, silent)
+    page_pairs.read(source, WHOLE, draft, silent)
     return draft
 
 
+def add_page(name: str, source: str, draft: Draft) -> None:
+    page_pairs.add_page(name, parse(source, draft.dropped), draft, WHOLE)
+
+
 def triples(draft: Draft) -> list[tuple[str, str, str]]:
-    """(source, query, document text)"""
+    """(source, query, document text), as they came"""
+    names = {number: name for name, number in draft.names("source").items()}
+    pairs = draft.pairs()
+    queries, documents = draft.ids("queries", pairs.query), draft.ids("documents", pairs.document)
     return [
-        (source, draft.queries[query].text, draft.documents[document].text)
-        for (query, document), source in draft.sources.items()
+        (names[int(source)], draft.query(queries[int(query)]).text, draft.document(documents[int(document)]).text)
+        for source, query, document in zip(pairs.source, pairs.query, pairs.document, strict=True)
     ]
 
 
 def sections(source: str) -> list[tuple[tuple[str, ...], str]]:
-    return [(section.headings, section.text) for section in parse_page(source, Counter()).sections]
+    return [(section.headings, section.text) for section in parse(source, Counter()).sections]
 
 
 def test_a_page_by_hand() -> None:
     draft = Draft()
-    add_page("a/permalinks.md", parse_page(PAGE, draft.dropped), draft)
+    add_page("a/permalinks.md", PAGE, draft)
     opening = "The address is made of tokens, in order."
     tokens = "Use these tokens in a pattern:\n\nToken | Meaning\n:year | the year"
     assert triples(draft) == [
@@ -88,14 +104,15 @@ def test_a_page_by_hand() -> None:
         ("heading", "Permalinks", "They last for many years."),
     ]
     assert draft.dropped == {"heading without a text": 1}
-    assert {document.title for document in draft.documents.values()} == {""}
-    assert [tuple(document.extra.values()) for document in draft.documents.values()] == [
+    assert {document.title for _, _, document in draft.documents()} == {""}
+    assert [tuple(document.extra.values()) for _, _, document in draft.documents()] == [
         ("a/permalinks.md", ""),
         ("a/permalinks.md", "Tokens"),
         ("a/permalinks.md", "Tokens > Examples"),
         ("a/permalinks.md", "Permalinks"),
     ]
-    assert {page for _, page in draft.groups} == {"a/permalinks.md"}
+    groups, documents = draft.together()
+    assert (len(set(groups.tolist())), len(documents)) == (1, 4)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +133,7 @@ def test_a_page_by_hand() -> None:
     ],
 )
 def test_titles_and_headings(source: str, title: str, expected: list | None) -> None:
-    page = parse_page(source, Counter())
+    page = parse(source, Counter())
     found = [(section.headings, section.text) for section in page.sections]
     assert page.title == title
     assert found == (expected or [((), ""), (("A",), ""), (("A", "B"), "b"), (("A", "C"), "c"), (("D",), "d")])
@@ -139,6 +156,7 @@ def test_titles_and_headings(source: str, title: str, expected: list | None) -> 
         ('{{% include "x.md" %}}\n\n{{< note >}}inside{{< /note >}}', "inside"),
         ("`{{</* figure src=x */>}}` and {{ .Title }}", "{{< figure src=x >}} and {{ .Title }}"),
         ("a & b &copy;", "a & b ©"),
+        ("**Limits—**You can. **Yes **in `**/*.md`", "Limits—You can. Yes in **/*.md"),
         ("\\*not emphasis\\*", "*not emphasis*"),
     ],
 )
@@ -158,23 +176,21 @@ def test_markdown_becomes_text(source: str, text: str) -> None:
     ],
 )
 def test_front_matter_guesses_no_types(front: str, title: str) -> None:
-    page = parse_page(f"---\n{front}\n---\ntext", Counter())
+    page = parse(f"---\n{front}\n---\ntext", Counter())
     assert page.title == title
     assert page.sections[0].text == "text"
 
 
 def test_broken_front_matter_is_counted_and_the_page_kept() -> None:
     dropped: Counter[str] = Counter()
-    page = parse_page("---\r\ntitle: [a\r\n---\r\ntext\r\n", dropped)
+    page = parse("---\r\ntitle: [a\r\n---\r\ntext\r\n", dropped)
     assert (page.title, page.sections[0].text) == ("", "text")
     assert dropped == {"front matter that is not YAML": 1}
 
 
 def test_the_opening_is_the_first_section_with_a_text() -> None:
     draft = Draft()
-    add_page(
-        "a.md", parse_page("# Title\n\n## Empty\n\n## First\n\nThe first text there is.", draft.dropped), draft
-    )
+    add_page("a.md", "# Title\n\n## Empty\n\n## First\n\nThe first text there is.", draft)
     text = "The first text there is."
     assert triples(draft) == [("title", "Title", text), ("heading", "Title: First", text)]
     assert draft.dropped == {"heading without a text": 1}
@@ -182,11 +198,11 @@ def test_the_opening_is_the_first_section_with_a_text() -> None:
 
 def test_what_makes_no_pair_is_counted() -> None:
     draft = Draft()
-    add_page("a.md", parse_page("# Title\n\nSee details.", draft.dropped), draft)
-    add_page("b.md", parse_page("A text that has no title at all.", draft.dropped), draft)
-    add_page("c.md", parse_page("---\ntitle: T\n---\n", draft.dropped), draft)
+    add_page("a.md", "# Title\n\nSee details.", draft)
+    add_page("b.md", "A text that has no title at all.", draft)
+    add_page("c.md", "---\ntitle: T\n---\n", draft)
     assert triples(draft) == []
-    assert len(draft.documents) == 1
+    assert draft.count("documents") == 1
     assert draft.dropped == {
         "section under 20 characters": 1,
         "page without a text": 2,
@@ -211,6 +227,7 @@ BLOCKS = st.sampled_from(
         "Dogs.",
         "```\n# Cats\n```",
         "- a\n- Dogs",
+        "They sleep in the sun, and then they eat.",
     ]
 )
 
@@ -220,7 +237,7 @@ BLOCKS = st.sampled_from(
 def test_no_document_starts_with_a_line_that_is_its_query(blocks: list[str], title: str) -> None:
     front = f"---\ntitle: {title}\n---\n" if title else ""
     draft = Draft()
-    add_page("a.md", parse_page(front + "\n\n".join(blocks), draft.dropped), draft)
+    add_page("a.md", front + "\n\n".join(blocks), draft)
     for _, query, text in triples(draft):
         assert query_key(text.splitlines()[0]).rstrip(".:") != query_key(query)
 
@@ -242,9 +259,10 @@ def test_a_folder_an_archive_and_a_zip_are_the_same(tmp_path: Path) -> None:
             tar.add(path, name)
             zipped.write(path, name)
     drafts = [harvested(tmp_path / name) for name in ("docs", "docs.tar.gz", "docs.zip")]
-    assert len(drafts[0].documents) == 2
-    assert [draft.documents for draft in drafts[1:]] == [drafts[0].documents] * 2
-    assert [name for name, _ in read_pages(tmp_path / "docs", Counter())] == ["b/two.md", "one.markdown"]
+    first, *others_found = [[document for _, _, document in draft.documents()] for draft in drafts]
+    assert len(first) == 2
+    assert others_found == [first] * 2
+    assert [name for name, _ in Pages(tmp_path / "docs", Counter())] == ["b/two.md", "one.markdown"]
 
 
 def test_archives_in_a_folder_are_not_opened_and_that_is_said(tmp_path: Path) -> None:
@@ -252,7 +270,7 @@ def test_archives_in_a_folder_are_not_opened_and_that_is_said(tmp_path: Path) ->
     with zipfile.ZipFile(tmp_path / "more.zip", "w") as archive:
         archive.writestr("b.md", "# B")
     dropped: Counter[str] = Counter()
-    assert [name for name, _ in read_pages(tmp_path, dropped)] == ["a.md"]
+    assert [name for name, _ in Pages(tmp_path, dropped)] == ["a.md"]
     assert dropped == {"archive in the folder, not opened": 1}
 
 
@@ -281,7 +299,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
         member.size = len(text)
         tar.addfile(member, io.BytesIO(text))
     draft = harvested(tmp_path / "a.tar")
-    assert len(draft.documents) == 1
+    assert draft.count("documents") == 1
     assert draft.dropped == {"link in an archive": 1}
 
 
@@ -298,8 +316,12 @@ def test_broken_archives_and_pages_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin.md").write_bytes(b"# caf\xe9")
     with pytest.raises(EmbedtrainError, match=r"page latin\.md is not UTF-8 text; convert it"):
         harvested(tmp_path / "latin.md")
-    with pytest.raises(EmbedtrainError, match="holds no Markdown pages"):
-        harvested(tmp_path / "a.txt")
+    with pytest.raises(
+        EmbedtrainError, match=r"a\.docx holds no pages \(\.md, .*\.pdf\); check the path or --kind"
+    ):
+        harvested(tmp_path / "a.docx")
+    with pytest.raises(EmbedtrainError, match=r"holds no HTML pages \(\.html, \.htm, \.xhtml\)"):
+        Pages(tmp_path / "latin.md", Counter(), "html")
 
 
 def test_hugo_docs_from_the_command_line(run_cli: RunCli, tmp_path: Path) -> None:
@@ -307,7 +329,7 @@ def test_hugo_docs_from_the_command_line(run_cli: RunCli, tmp_path: Path) -> Non
     assert result.returncode == 0, result.stderr
     said = json.loads(result.stdout)
     assert said["kind"] == "markdown"
-    assert said["sources"].keys() == {"title", "description", "heading"}
+    assert said["sources"].keys() >= {"title", "description", "heading"}
     assert sum(said["sources"].values()) == sum(said["pairs"].values()) > 2500
     collection = Collection(tmp_path / "c")
     assert len(collection.corpus) == said["documents"] > 1900
@@ -322,13 +344,112 @@ def test_hugo_docs_from_the_command_line(run_cli: RunCli, tmp_path: Path) -> Non
     assert all(len(splits) == 1 for splits in pages.values())
 
 
+def test_an_archive_is_read_in_the_order_of_its_names_one_page_at_a_time(tmp_path: Path) -> None:
+    for ending, mode in (("tar", "w"), ("tar.gz", "w:gz"), ("tar.bz2", "w:bz2"), ("tar.xz", "w:xz")):
+        with tarfile.open(tmp_path / f"a.{ending}", mode) as tar:
+            for name in ("c.md", "a.md", "b.md"):
+                member = tarfile.TarInfo(name)
+                member.size = 4
+                tar.addfile(member, io.BytesIO(name.encode()))
+        pages = Pages(tmp_path / f"a.{ending}", Counter())
+        assert (len(pages), pages.names) == (3, ["a.md", "b.md", "c.md"])
+        assert list(pages) == [("a.md", b"a.md"), ("b.md", b"b.md"), ("c.md", b"c.md")]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
+        for name in ("c.md", "a.md"):
+            zipped.writestr(name, name)
+    assert list(Pages(tmp_path / "a.zip", Counter())) == [("a.md", b"a.md"), ("c.md", b"c.md")]
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("old")
+    read = iter(Pages(tmp_path, Counter(), "markdown"))
+    assert next(read) == ("a.md", b"old")
+    (tmp_path / "b.md").write_text("new")  # after the first page was handed out
+    assert next(read) == ("b.md", b"new")
+
+
+def test_the_kind_of_a_source_is_that_of_its_pages(tmp_path: Path) -> None:
+    assert kind_of(tmp_path) == ""
+    (tmp_path / "a.md").write_text("a")
+    (tmp_path / ".hidden.html").write_text("a")
+    assert kind_of(tmp_path) == "markdown"
+    (tmp_path / "b.HTM").write_text("a")
+    assert kind_of(tmp_path) == "documents"
+    assert kind_of(tmp_path / "b.HTM") == "html"
+    assert kind_of(HUGO) == "markdown"
+    assert [name for name, _ in Pages(tmp_path, Counter(), "html")] == ["b.HTM"]
+
+
+def test_what_a_converter_leaves_behind_is_taken_out() -> None:
+    dropped: Counter[str] = Counter()
+    source = """# Title
+
+Read this first: it is a text.
+
+**Topics**
++ [One](one.md)
++ [Two](two.md), [Three](three.md)
+
+1. Choose it.
+1. Save it.
+![\\[A console.\\]](a.png)![\\[A console.\\]](b.png)
+
+1. See [One](one.md) for more.
+
++ And [Two](two.md) besides
+
+| a<br>b | c |
+| --- | --- |
+|  |  |
+| --- | |
+| 1 [See the AWS documentation website for more details] | ![\\[Image NOT FOUND\\]](x.png) 2 |
+
+## [ Console ]<a name="x"></a>
+
+A text.
+
+## Next step
+
+[Two](two.md)
+"""
+    page = parse(source, dropped)
+    assert [(section.headings, section.text) for section in page.sections] == [
+        (
+            (),
+            "Read this first: it is a text.\n\n1. Choose it.\n2. Save it.\nA console.\n3. See One for more.\n\n- And Two besides\n\n"
+            "a b | c\n1 | 2",
+        ),
+        (("Console",), "A text."),
+        (("Next step",), ""),
+    ]
+    assert dropped == {
+        "list of links": 1,
+        "label of a list of links": 1,
+        "empty row of a table": 2,
+        "section of links": 1,
+    }
+
+
+def test_blocks_know_what_they_are() -> None:
+    source = "- run\n\n  ```\n  ls\n  ```\n\na|b\n-|-\n1|2\n\ntext\n\n    code"
+    assert parse(source, Counter()).sections[0].blocks == [
+        Block("- run", item=True),
+        Block("ls", code=True, tight=True),
+        Block("a | b"),
+        Block("1 | 2", tight=True, head="a | b"),
+        Block("text"),
+        Block("code", code=True),
+    ]
+
+
 @pytest.mark.slow
 def test_aws_docs() -> None:
     if not SHARED.is_dir():
         pytest.skip("the guides are not on this machine")
     draft = Draft()
     for archive in sorted((SHARED / "aws-docs" / "markdown").glob("*.tar.gz")):
-        markdown.read(archive, HarvestOptions(), draft, silent)
-    assert len({page for _, page in draft.groups}) > 2700
-    assert Counter(draft.sources.values()).keys() == {"title", "heading"}
-    assert not any("<a name" in document.text for document in draft.documents.values())
+        page_pairs.read(archive, PageOptions(), draft, silent)
+    groups, _ = draft.together()
+    assert len(set(groups.tolist())) > 2700
+    assert draft.names("source").keys() == {"title", "heading", "faq"}
+    assert not any(
+        "<a name" in document.text or "Image NOT FOUND" in document.text for _, _, document in draft.documents()
+    )

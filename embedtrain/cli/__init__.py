@@ -17,9 +17,9 @@ from embedtrain.cli.app import app
 from embedtrain.errors import EmbedtrainError
 
 # Importing a module adds its commands; help lists them in this order.
-from embedtrain.cli import harvest, mine, teacher, train, evaluate, diagnose, look, cache  # isort: skip
+from embedtrain.cli import harvest, mine, teacher, train, evaluate, diagnose, export, look, cache  # isort: skip
 
-__all__ = ["app", "cache", "diagnose", "evaluate", "harvest", "look", "main", "mine", "teacher", "train"]
+__all__ = ["app", "cache", "diagnose", "evaluate", "export", "harvest", "look", "main", "mine", "teacher", "train"]
 
 
 def _version(wanted: bool) -> None:

@@ -30,37 +30,52 @@ def read_id(row: Row, path: Path, number: int) -> str:
     return readers.as_id(readers.column(row, "_id", path, number), f"{path} line {number} column _id")
 
 
-def _read_documents(folder: Path, draft: Draft) -> set[str]:
-    blank: set[str] = set()
-    clashes: list[str] = []
+def _read_documents(folder: Path, draft: Draft) -> None:
     for path in table_files(folder, "corpus"):
-        for number, row in readers.rows(path, draft.dropped):
+        for number, row in draft.new(f"{path} documents", readers.rows(path, draft.dropped)):
             identifier = read_id(row, path, number)
             title = read_text(row, "title", path, number, default="")
             text = read_text(row, "text", path, number)
             if is_blank(title) and is_blank(text):
-                draft.dropped["empty document"] += 1
-                blank.add(identifier)
+                draft.drop("empty document", document=identifier, where=f"{path} line {number}")
+                draft.mark("empty document", identifier)
             elif not draft.add_document(identifier, Document(title, text, extra_columns(row))):
-                clashes.append(identifier)
-    refuse_clashes("document", folder, clashes)
-    return blank
+                draft.mark(f"clash of documents in {folder}", identifier)
+    refuse_clashes("document", folder, draft.marked(f"clash of documents in {folder}"))
 
 
-def _read_queries(folder: Path, draft: Draft) -> set[str]:
-    blank: set[str] = set()
-    clashes: list[str] = []
+def _read_queries(folder: Path, draft: Draft) -> None:
     for path in table_files(folder, "queries"):
-        for number, row in readers.rows(path, draft.dropped):
+        for number, row in draft.new(f"{path} queries", readers.rows(path, draft.dropped)):
             identifier = read_id(row, path, number)
             query = Query(read_text(row, "text", path, number), extra_columns(row))
             if is_blank(query.text):
-                draft.dropped["empty query"] += 1
-                blank.add(identifier)
+                draft.drop("empty query", query=identifier, where=f"{path} line {number}")
+                draft.mark("empty query", identifier)
             elif not draft.add_query(identifier, query):
-                clashes.append(identifier)
-    refuse_clashes("query", folder, clashes)
-    return blank
+                draft.mark(f"clash of queries in {folder}", identifier)
+    refuse_clashes("query", folder, draft.marked(f"clash of queries in {folder}"))
+
+
+def _read_judgements(split: str, path: Path, draft: Draft) -> None:
+    loop, nouns = f"{path} judgements", ("query", "document")
+    for number, (query, document, grade) in draft.new(loop, judgements(path)):
+        where, row = f"{path} line {number}", {"query": query, "document": document}
+        there = [
+            draft.holds(table, row[noun]) for noun, table in zip(nouns, ("queries", "documents"), strict=True)
+        ]
+        left_out = [noun for noun, held in zip(nouns, there, strict=True) if not held]
+        unknown = [noun for noun in left_out if not draft.is_marked(f"empty {noun}", row[noun])]
+        for noun in unknown:
+            draft.mark(f"unknown {noun} of {path}", row[noun])
+        if not left_out:
+            draft.judge(split, query, document, grade, where)
+        elif not unknown:
+            draft.drop(f"judgement of an empty {left_out[0]}", **row, where=where)
+    if not draft.items(loop):
+        raise EmbedtrainError(f"{path} is empty; a split needs judgements")
+    check_ids(path, "queries", "query", draft.marked(f"unknown query of {path}"), ())
+    check_ids(path, "corpus", "document", draft.marked(f"unknown document of {path}"), ())
 
 
 def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress) -> None:
@@ -73,23 +88,11 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
         raise EmbedtrainError(f"{source} is no folder; --kind beir reads a folder with corpus, queries and qrels")
     splits = split_files(source)
     steps = 2 + len(splits)
-    blank_documents = _read_documents(source, draft)
+    _read_documents(source, draft)
     progress("read collection", 1, steps, "corpus")
-    blank_queries = _read_queries(source, draft)
+    _read_queries(source, draft)
     progress("read collection", 2, steps, "queries")
-    documents = draft.documents.keys() | blank_documents
-    queries = draft.queries.keys() | blank_queries
     for step, (split, path) in enumerate(splits.items(), start=3):
-        rows = list(judgements(path))
-        if not rows:
-            raise EmbedtrainError(f"{path} is empty; a split needs judgements")
-        check_ids(path, "queries", "query", (query for _, (query, _, _) in rows), queries)
-        check_ids(path, "corpus", "document", (document for _, (_, document, _) in rows), documents)
-        for number, (query, document, grade) in rows:
-            if query in blank_queries:
-                draft.dropped["judgement of an empty query"] += 1
-            elif document in blank_documents:
-                draft.dropped["judgement of an empty document"] += 1
-            else:
-                draft.judge(split, query, document, grade, f"{path} line {number}")
+        if not draft.finished(f"{path} judgements"):
+            _read_judgements(split, path, draft)
         progress("read collection", step, steps, split)

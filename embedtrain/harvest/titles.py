@@ -8,7 +8,8 @@ from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
 from embedtrain.harvest.beir import read_id, read_text
-from embedtrain.harvest.draft import Draft, without_copy
+from embedtrain.harvest.draft import Draft
+from embedtrain.harvest.identity import without_copy
 
 
 def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress) -> None:
@@ -18,21 +19,20 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
     the start loses it: what is to be learnt is what the text says, not how to copy. `origin` keeps the first id.
     """
     paths = table_files(source, "corpus") if source.is_dir() else [source]
-    count = 0
     for step, path in enumerate(paths, start=1):
-        for number, row in readers.rows(path, draft.dropped):
-            count += 1
+        for number, row in draft.new(f"{path} titles", readers.rows(path, draft.dropped)):
             title = read_text(row, "title", path, number, default="").strip()
             text = read_text(row, "text", path, number)
+            where = f"{path} line {number}"
             if is_blank(title):
-                draft.dropped["document without a title"] += 1
+                draft.drop("document without a title", text=text, where=where)
                 continue
             body = without_copy([title], text)
             if is_blank(body):
-                draft.dropped["document without a text"] += 1
+                draft.drop("document without a text", title=title, where=where)
                 continue
             identifier = draft.add_weak_document("", body, {"origin": read_id(row, path, number)})
             draft.add_weak_pair(title, identifier, "title")
         progress("read titles", step, len(paths), path.name)
-    if not count:
+    if not any(draft.items(f"{path} titles") for path in paths):
         raise EmbedtrainError(f"the corpus of {source} is empty; documents with titles are needed")
