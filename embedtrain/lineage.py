@@ -15,6 +15,7 @@ _OPTIONS = {
     "finetune": config.FinetuneOptions,
     "eval": config.EvalOptions,
     "diagnose": config.DiagnoseOptions,
+    "export": config.ExportOptions,
 }
 
 

@@ -60,6 +60,8 @@ def test_an_option_or_stage_of_another_version_is_told() -> None:
 
 
 def test_every_stage_has_its_defaults() -> None:
-    shared = {"TrainOptions", "LexicalOptions"}  # parts that the options of several stages have in common
+    # Parts that several stages have in common, and those of harvest.
+    shared = {"TrainOptions", "LexicalOptions"}
+    shared |= {f"{part}Options" for part in ("Page", "Table", "Log", "Generate", "Clean")}
     stages = {name for name in vars(config) if name.endswith("Options")} - shared
     assert {options.__name__ for options in lineage._OPTIONS.values()} == stages
