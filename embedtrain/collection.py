@@ -5,7 +5,6 @@ queries.parquet | queries.jsonl[.gz]                              _id, text
 qrels/SPLIT.parquet | SPLIT.tsv                                   query-id, corpus-id, score
 """
 
-import math
 import re
 import tempfile
 import unicodedata
@@ -315,11 +314,8 @@ def check_ids(path: Path, table: str, noun: str, ids: Iterable[str], known: Cont
 
 
 def _grade(value: Any, where: str) -> float:
-    try:
-        grade = float(value)
-    except (TypeError, ValueError):
-        grade = math.nan
-    if not math.isfinite(grade):
+    grade = readers.as_number(value)
+    if grade is None:
         raise EmbedtrainError(f"{where} has the grade {value!r}; a number is needed")
     return grade
 

@@ -66,11 +66,8 @@ def read_pairs(path: Path) -> Pairs:
     for number, row in _rows(path):
         where = f"{path} line {number}"
         written, one, other = (readers.column(row, name, path, number) for name in STS_COLUMNS)
-        try:
-            score = float(written)
-        except (TypeError, ValueError):
-            score = np.nan
-        if not np.isfinite(score):
+        score = readers.as_number(written)
+        if score is None:
             raise EmbedtrainError(f"{where} has the score {written!r}; a number is needed")
         first.append(readers.as_text(one, f"{where} column sentence1"))
         second.append(readers.as_text(other, f"{where} column sentence2"))

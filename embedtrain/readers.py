@@ -9,6 +9,7 @@ import csv
 import glob
 import io
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -277,6 +278,15 @@ def as_id(value: Any, where: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise EmbedtrainError(f"{where} is {value!r}; an id is a string that is not empty")
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number, written out or not; None for anything else."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
 
 
 def as_text(value: Any, where: str) -> str:

@@ -43,6 +43,17 @@ def sources(draft: Draft) -> list[tuple[str, str, str]]:
     ]
 
 
+def triples(draft: Draft) -> list[tuple[str, str, str]]:
+    """(source, query, document text), in the order in which they came."""
+    names = {number: name for name, number in draft.names("source").items()}
+    pairs = draft.pairs()
+    queries, documents = draft.ids("queries", pairs.query), draft.ids("documents", pairs.document)
+    return [
+        (names[int(source)], draft.query(queries[int(query)]).text, draft.document(documents[int(document)]).text)
+        for source, query, document in zip(pairs.source, pairs.query, pairs.document, strict=True)
+    ]
+
+
 def draft_of(
     documents: Mapping[str, Document], queries: Mapping[str, Query], splits: Mapping[str, Qrels] | None = None
 ) -> Draft:

@@ -9,7 +9,7 @@ import dataclasses
 from collections import Counter
 
 import pytest
-from harvested import documents, pairs
+from harvested import documents, pairs, queries
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,7 +164,8 @@ def test_lines_that_recur_are_taken_out_and_told() -> None:
     assert texts[1] == f"Text of page 1, which is its own.\n{CODE}"  # code recurs because it is needed
     assert texts[0] == "Text of page 0.\nMore."
     assert len(texts) == 40
-    assert draft.dropped == {"document of recurring lines only": 1}
+    assert draft.dropped == {"document of recurring lines only": 1, "pair with a document that was left out": 1}
+    assert "footer" not in [query.text for query in queries(draft).values()]
     assert draft.notes == [
         "22 lines that recur across documents were taken out: 'all rights reserved by the makers of this site.' in 21"
     ]
@@ -177,7 +178,7 @@ def test_lines_that_recur_are_taken_out_and_told() -> None:
 def test_few_documents_have_no_boilerplate() -> None:
     draft = site(18)  # 9 pages and one document: 10 of 19
     take_out(draft, 0.01, 0, silent)
-    assert draft.dropped == {"document of recurring lines only": 1}
+    assert draft.dropped["document of recurring lines only"] == 1
     draft = site(16)
     take_out(draft, 0.01, 0, silent)
     assert not draft.dropped
@@ -193,4 +194,8 @@ def test_texts_that_become_one() -> None:
     take_out(draft, 0.5, 0, silent)
     assert [query for query, text in pairs(draft) if text == "The same text."] == ["again 0", "again 1"]
     assert len(documents(draft)) == before - 2
-    assert draft.dropped == {"document of recurring lines only": 1, "repeated document": 1}
+    assert draft.dropped == {
+        "document of recurring lines only": 1,
+        "pair with a document that was left out": 1,
+        "repeated document": 1,
+    }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, SHARED, RunCli
+from harvested import triples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,17 +75,6 @@ def harvested(source: Path) -> Draft:
 
 def add_page(name: str, source: str, draft: Draft) -> None:
     page_pairs.add_page(name, parse(source, draft.dropped), draft, WHOLE)
-
-
-def triples(draft: Draft) -> list[tuple[str, str, str]]:
-    """(source, query, document text), as they came"""
-    names = {number: name for name, number in draft.names("source").items()}
-    pairs = draft.pairs()
-    queries, documents = draft.ids("queries", pairs.query), draft.ids("documents", pairs.document)
-    return [
-        (names[int(source)], draft.query(queries[int(query)]).text, draft.document(documents[int(document)]).text)
-        for source, query, document in zip(pairs.source, pairs.query, pairs.document, strict=True)
-    ]
 
 
 def sections(source: str) -> list[tuple[tuple[str, ...], str]]:

@@ -206,6 +206,23 @@ def test_what_is_measured_on_leaves_train(tmp_path: Path) -> None:
     assert pairs(draft) == [("free query", "Free text.")]
 
 
+def test_what_left_parts_and_joins_nothing(tmp_path: Path) -> None:
+    # The document that leaves is of the page "shared"; nothing that stays is.
+    draft = Draft()
+    gone = draft.add_weak_document("", LONG * 3, {}, page="shared")
+    for n, page in enumerate(["a", "b", "c", "d"]):
+        draft.add_weak_pair(
+            f"query {n}", draft.add_weak_document("", f"Text of {page}.", {}, page=page), "heading"
+        )
+    draft.add_weak_document("", "Also of the page.", {}, page="shared")
+    draft.add_weak_pair("gone", gone, "heading")
+    exclude(draft, [(measured_on(tmp_path / "eval"), "")], silent)
+    _, groups = components(draft, draft.pairs("train"))
+    assert len(set(groups.tolist())) == 4
+    documents_there, members = draft.keys("documents")[0], draft.together()[1]
+    assert np.isin(members, documents_there).all()
+
+
 def test_other_splits_and_documents_with_ids_stay(tmp_path: Path) -> None:
     draft = Draft()
     draft.add_document("own", Document("", LONG * 3, {}))

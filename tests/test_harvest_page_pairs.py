@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SHARED
+from harvested import triples
 
 from embedtrain.config import PageOptions
 from embedtrain.console import silent
@@ -25,17 +26,6 @@ from embedtrain.harvest.draft import Draft
 
 def words(text: str) -> int:
     return len(text.split())
-
-
-def triples(draft: Draft) -> list[tuple[str, str, str]]:
-    """(source, query, document text), as they came"""
-    names = {number: name for name, number in draft.names("source").items()}
-    pairs = draft.pairs()
-    queries, documents = draft.ids("queries", pairs.query), draft.ids("documents", pairs.document)
-    return [
-        (names[int(source)], draft.query(queries[int(query)]).text, draft.document(documents[int(document)]).text)
-        for source, query, document in zip(pairs.source, pairs.query, pairs.document, strict=True)
-    ]
 
 
 def page(*sections: tuple[str, str], description: str = "") -> Page:

@@ -17,6 +17,7 @@ import pytest
 from conftest import RunCli, write_collection
 from harvested import draft_of, pairs, qrels, queries
 
+from embedtrain.collection import Collection
 from embedtrain.console import silent
 from embedtrain.errors import UsageError
 from embedtrain.harvest.caps import cap
@@ -236,3 +237,33 @@ def test_a_missing_source_or_output(run_here: RunCli, tmp_path: Path) -> None:
         assert result.returncode in (1, 2)
         assert result.stderr.startswith("error: ")
         assert sentence in result.stderr
+
+
+def test_time_copies_and_parts_from_the_command_line(run_here: RunCli, tmp_path: Path) -> None:
+    rows = [
+        {"query": f"title {n}", "document": f"Title {n}\nIts text.", "when": f"2024-01-{n + 1:02}"}
+        for n in range(10)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    command = [
+        "harvest",
+        "t.jsonl",
+        "--time-column",
+        "when",
+        "--split",
+        "test=0.2",
+        "--split-by",
+        "time",
+        "--json",
+        "-q",
+    ]
+    refused = run_here(*command, "--out", "c")
+    assert "no documents" not in refused.stderr
+    assert "query stands in the first line of its document 10" in refused.stderr  # nothing is left
+    parts = ["--consistency", "bm25", "--consistency-k", "1", "--consistency-sample", "5"]
+    kept = run_here(*command, "--keep-copies", *parts, "--out", "c")
+    assert kept.returncode == 0, kept.stderr
+    assert json.loads(kept.stdout)["queries"] == {"test": 2, "train": 8}
+    found = Collection(tmp_path / "c")
+    newest = {found.queries.by_id(query) for query in found.qrels("test")}
+    assert newest == {"title 8", "title 9"}

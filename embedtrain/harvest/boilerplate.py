@@ -9,6 +9,7 @@ from embedtrain.harvest import changes
 from embedtrain.harvest.draft import Draft
 from embedtrain.harvest.identity import number
 from embedtrain.harvest.split import stable_unit
+from embedtrain.harvest.summary import shorten
 
 _SAMPLE = 100_000  # documents the lines are counted in: what recurs in a share of all does so in a sample of them
 _SHORTEST = 25  # characters: shorter lines are labels and cells of tables, which recur and still say something
@@ -59,5 +60,5 @@ def take_out(draft: Draft, share: float, seed: int, progress: Progress) -> None:
     changes.rewrite(draft, rewritten, "document of recurring lines only")
     if taken:
         shown = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:3]
-        told = "; ".join(f"{key[:60]!r} in {count:,}" for key, count in shown)
+        told = "; ".join(f"{shorten(key, 60)!r} in {count:,}" for key, count in shown)
         draft.notes.append(f"{taken:,} lines that recur across documents were taken out: {told}")

@@ -7,6 +7,7 @@ from embedtrain.harvest import changes
 from embedtrain.harvest.draft import JUDGED, TRAIN, Draft, Pairs
 from embedtrain.harvest.ledger import Ints
 from embedtrain.harvest.split import stable_unit
+from embedtrain.harvest.summary import shorten
 
 _SHOWN = 3
 
@@ -53,7 +54,7 @@ def cap(draft: Draft, per_document: int, per_query: int, seed: int) -> None:
         top = np.lexsort((named, -counts))[:_SHOWN]
         table = "documents" if side == "document" else "queries"
         told = "; ".join(
-            f"{' '.join(draft.text(table, int(named[place])).split())[:60]!r} has {counts[place]:,}"
+            f"{shorten(draft.text(table, int(named[place])), 60)!r} has {counts[place]:,}"
             for place in top
             if counts[place] > most
         )

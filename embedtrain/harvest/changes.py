@@ -46,6 +46,8 @@ def remove(draft: Draft, table: str, numbers: Ints, reason: str) -> None:
     else:
         draft.dropped[reason] += len(numbers)
     draft.db.execute(f"DELETE FROM {table} WHERE n IN (SELECT n FROM chosen)")
+    if table == "documents":
+        draft.db.execute("DELETE FROM together WHERE document IN (SELECT n FROM chosen)")
 
 
 def merge(draft: Draft, into: Mapping[int, int], reason: str) -> None:
@@ -70,7 +72,6 @@ def merge(draft: Draft, into: Mapping[int, int], reason: str) -> None:
     draft.db.execute(
         "INSERT OR IGNORE INTO together SELECT grp, chosen.value FROM together JOIN chosen ON chosen.n = document"
     )
-    draft.db.execute("DELETE FROM together WHERE document IN (SELECT n FROM chosen)")
     remove(draft, "documents", np.array(sorted(into), dtype=np.int64), reason)
 
 
@@ -100,9 +101,10 @@ def rewrite(draft: Draft, texts: Mapping[int, str], reason: str) -> None:
 
 
 def remove_with_pairs(draft: Draft, documents: Ints, reason: str) -> None:
-    """Take out documents and the judgements that name them; only the documents are counted."""
+    """Take out documents and the judgements that name them, both counted, and queries that nothing names any more."""
     pairs = draft.pairs()
-    forget_pairs(draft, pairs.p[np.isin(pairs.document, documents)])
+    remove_pairs(draft, pairs.p[np.isin(pairs.document, documents)], "pair with a document that was left out")
+    forget_unasked(draft)
     remove(draft, "documents", documents, reason)
 
 

@@ -196,7 +196,8 @@ class Draft(Ledger):
     ) -> None:
         """Add a training pair that nobody judged; `source` says what it was made from.
 
-        An empty `document` is one that was left out. `grade` 0: the document is known not to answer the query. `time` in seconds, for splits by time.
+        An empty `document` is one that was left out. `grade` 0: the document is known not to answer the query. `time` in
+        seconds, for splits by time.
         """
         if not document:
             return

@@ -18,6 +18,7 @@ from embedtrain.harvest.draft import TRAIN, Draft
 from embedtrain.harvest.identity import number
 from embedtrain.harvest.ledger import Ints
 from embedtrain.harvest.near import near_pairs, signatures
+from embedtrain.harvest.summary import shorten
 
 NEAR = 0.8  # Jaccard index of shingles from which a text is nearly another
 _SHOWN = 3
@@ -133,13 +134,9 @@ def examples(found: Shared, own: Side, other: Side) -> list[str]:
     """Some of the near ones beside what they are near to, or of the exact ones where there are none."""
     places = np.flatnonzero(found.near)[:_SHOWN] if found.near.any() else np.flatnonzero(found.exact)[:_SHOWN]
     return [
-        f"shared: {_start(own.texts[place])!r} and {_start(other.texts[found.like[place]])!r}" for place in places
+        f"shared: {shorten(own.texts[place], 60)!r} and {shorten(other.texts[found.like[place]], 60)!r}"
+        for place in places
     ]
-
-
-def _start(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= 60 else words[:57].rstrip() + "..."
 
 
 def check(train: Path, against: tuple[Path, str], split: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from embedtrain.duplicates import jaccard, shingles
 from embedtrain.harvest import changes
 from embedtrain.harvest.draft import Draft
 from embedtrain.harvest.ledger import Ints
+from embedtrain.harvest.summary import shorten
 
 BANDS, ROWS = 21, 6
 _SEED = 1
@@ -131,11 +132,7 @@ def merge(draft: Draft, threshold: float, progress: Progress) -> None:
         one = min(into)
         draft.notes.append(
             f"{len(into):,} near-duplicates were made one with another document, as "
-            f"{_start(draft.text('documents', one))!r} with {_start(draft.text('documents', into[one]))!r}"
+            f"{shorten(draft.text('documents', one), 60)!r} with {shorten(draft.text('documents', into[one]), 60)!r}"
         )
     changes.merge(draft, into, "near-duplicate document")
     changes.forget_unasked(draft)
-
-
-def _start(text: str) -> str:
-    return " ".join(text.split())[:60]

@@ -66,11 +66,6 @@ def is_archive(path: Path) -> bool:
     return path.is_file() and path.name.lower().endswith(ARCHIVES)
 
 
-def holds_pages(folder: Path) -> bool:
-    """Whether there is a page anywhere in a folder."""
-    return any(is_page(file.relative_to(folder).as_posix()) for file in folder.rglob("*") if file.is_file())
-
-
 def _refused(archive: Path, error: BaseException) -> EmbedtrainError:
     why = str(error).partition("\n")[0].rstrip(":")
     return EmbedtrainError(f"{archive} is not a whole archive ({why}); fetch or make it again")

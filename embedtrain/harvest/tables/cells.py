@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import math
 import re
 from typing import Any, NamedTuple
 
@@ -89,11 +88,8 @@ def _own_id(value: dict[str, Any], where: str) -> str:
 
 def number(value: Any, where: str, what: str) -> float:
     """A finite number, written out or not; EmbedtrainError says `what` is needed."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
+    found = readers.as_number(value)
+    if found is None:
         raise EmbedtrainError(f"{where} is {value!r}; {what} is needed")
     return found
 
