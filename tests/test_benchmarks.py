@@ -148,6 +148,17 @@ def quality(figures):
 
 
 # The other side's trainer takes the package `datasets`; where it is not installed, ours is run alone.
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_other_side_trains_in_every_precision_on_a_processor(precision, monkeypatch, tmp_path: Path) -> None:
+    # transformers refuses bfloat16 without a GPU unless it is told to stay on the processor, whatever that one can do.
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from sentence_transformers import SentenceTransformerTrainingArguments
+    from training_side import trainer_precision
+
+    arguments = SentenceTransformerTrainingArguments(str(tmp_path), **trainer_precision(precision))
+    assert arguments.bf16 is (precision == "bfloat16")
+
+
 BOTH = importlib.util.find_spec("datasets") is not None
 ALONE = [] if BOTH else ["--alone"]
 

@@ -29,7 +29,7 @@ from typing import Any
 from figures import machine
 from minutes import Log
 from training import PACKAGES, SCIFACT, native_bfloat16
-from training_side import supports_precision
+from training_side import supports_precision, trainer_precision
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
@@ -205,7 +205,7 @@ def train_theirs(job: dict[str, Any]) -> None:
         learning_rate=2e-5,
         warmup_steps=0.1,
         batch_sampler=BatchSamplers.NO_DUPLICATES,  # the manual's advice for this loss
-        bf16=job["precision"] == "bfloat16",
+        **trainer_precision(job["precision"]),
         save_strategy="steps",
         save_steps=5,
         save_total_limit=2,

@@ -86,6 +86,14 @@ def supports_precision() -> bool:
     return "precision" in {field.name for field in dataclasses.fields(FinetuneOptions)}
 
 
+def trainer_precision(precision: str) -> dict[str, bool]:
+    """The arguments that make sentence-transformers' trainer compute in a precision, on a processor too."""
+    import torch
+
+    # Without a GPU it refuses bfloat16, which the processor may have, unless it is told to stay on the processor.
+    return {"bf16": precision == "bfloat16", "use_cpu": not torch.cuda.is_available()}
+
+
 class Marks:
     """The progress of a stage: when each step of `what` was done."""
 
@@ -206,7 +214,7 @@ def fit(job: Job, model: Any, columns: dict[str, list[str]]) -> tuple[float, lis
             output_dir=str(Path(job.data) / "theirs"),
             num_train_epochs=1,
             per_device_train_batch_size=job.batch,
-            bf16=job.precision == "bfloat16",
+            **trainer_precision(job.precision),
             logging_steps=1,
             save_strategy="no",
             report_to="none",
