@@ -181,7 +181,7 @@ class Encoder:
     @property
     def shape(self) -> tuple[int, int]:
         """Size of a token's vector inside the model, and the number of layers."""
-        settings = getattr(getattr(self.input_module("document"), "model", None), "config", None)
+        settings = self.settings
         size = getattr(settings, "hidden_size", None) or self.dimension or 384
         return int(size), int(getattr(settings, "num_hidden_layers", None) or 1)
 
@@ -231,8 +231,19 @@ class Encoder:
 
         Texts are padded to the longest of them, or to `width` tokens where that is more.
         """
+        return self.forward_features(self.padded(texts, role, max_length, width=width), role)
+
+    def padded(
+        self, texts: Sequence[str], role: Role, max_length: int | None = None, *, width: int = 0
+    ) -> dict[str, Any]:
+        """The features of texts, padded to the longest of them, or to `width` tokens where that is more."""
         features = self.features(texts, role, max_length)
-        return self.forward_features(inference.widened(features, self.input_module(role).tokenizer, width), role)
+        return inference.widened(features, self.input_module(role).tokenizer, width)
+
+    @property
+    def settings(self) -> object:
+        """The configuration of the transformer inside; empty where there is none."""
+        return getattr(getattr(self.input_module("document"), "model", None), "config", "")
 
     def identity(self, role: Role) -> dict[str, Any]:
         """Whatever may change the last bits of a vector but its text; pooling is part of the settings."""
@@ -268,8 +279,10 @@ class Encoder:
             model=self.model,
             lengths=lambda window: self.token_lengths(window, role),
             limit=self.limit(role),
-            forward=lambda chunk, width: self.forward(chunk, role, width=width),
+            tokenise=lambda chunk, width: self.padded(chunk, role, width=width),
+            forward=lambda features: self.forward_features(features, role),
             device=self.device,
+            settings=self.settings,
             dimension=self.dimension,
             store=VectorStore(self.identity(role), {"model": self.source.name}) if stored else None,
             what=f"encode {'queries' if role == 'query' else 'documents'} with {self.source.name}",

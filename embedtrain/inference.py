@@ -8,7 +8,8 @@ length always have the same size. So a run that was killed ends with the same by
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import sentence_transformers
@@ -20,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from embedtrain import chunks, console
 from embedtrain.store import Keys, Vectors, VectorStore, pack
+from embedtrain.workers import Workers, side_by_side
 
 Item = TypeVar("Item")
 
@@ -118,8 +120,10 @@ def compute(
     model: nn.Module,
     lengths: Callable[[list[Item]], NDArray[np.int64]],
     limit: int,
-    forward: Callable[[list[Item], int], Tensor],
+    tokenise: Callable[[list[Item], int], dict[str, Any]],
+    forward: Callable[[dict[str, Any]], Tensor],
     device: torch.device,
+    settings: object,
     dimension: int,
     store: VectorStore | None,
     what: str,
@@ -128,7 +132,8 @@ def compute(
     """One float32 vector an item, in their order; items of one key are one item.
 
     `items` are read by position, a window at a time, and may be made when they are read. `lengths` gives their
-    tokens, uncut; `forward` the vectors (n, dimension) of one chunk, padded to the length it is given. What the
+    tokens, uncut; `tokenise` the features of one chunk, padded to the length it is given, `forward` their vectors
+    (n, dimension); on a CPU several chunks are worked on at a time (`settings`: see `workers.side_by_side`). What the
     store has is not computed; what is computed goes into it. The model is in evaluation mode meanwhile.
     """
     keys = np.empty((len(items), 2), dtype=np.uint64)
@@ -144,27 +149,29 @@ def compute(
     window = CPU_WINDOW if device.type == "cpu" else GPU_WINDOW
     training, done = model.training, 0
     model.eval()
+    workers = Workers(side_by_side(device, model, settings))
     progress(what, 0, len(missing), note)
     try:
-        with torch.inference_mode():
-            for start in range(0, len(missing), window):
-                places = missing[start : start + window]
-                found = made[start : start + window]
-                if store:
-                    found = np.empty((len(places), dimension), dtype=np.float32)
-                waiting: list[NDArray[np.int64]] = []
-                kept = time.monotonic()
-                try:
-                    part = [items[i] for i in places.tolist()]
-                    for chunk in _fill(found, part, lengths(part), limit, forward, device):
-                        waiting.append(chunk)
-                        done += len(chunk)
-                        if time.monotonic() - kept > SECONDS:
-                            _keep(store, keys[places], found, waiting)
-                            kept = time.monotonic()
-                        progress(what, done, len(missing), note)
-                finally:
-                    _keep(store, keys[places], found, waiting)
+        for start in range(0, len(missing), window):
+            places = missing[start : start + window]
+            found = made[start : start + window]
+            if store:
+                found = np.empty((len(places), dimension), dtype=np.float32)
+            waiting: list[NDArray[np.int64]] = []
+            kept = time.monotonic()
+            try:
+                part = [items[i] for i in places.tolist()]
+                jobs = _jobs(part, lengths(part), limit, tokenise, device)
+                for chunk, vectors in workers.map(partial(_vectors, forward, device), jobs):
+                    found[chunk] = vectors
+                    waiting.append(chunk)
+                    done += len(chunk)
+                    if time.monotonic() - kept > SECONDS:
+                        _keep(store, keys[places], found, waiting)
+                        kept = time.monotonic()
+                    progress(what, done, len(missing), note)
+            finally:
+                _keep(store, keys[places], found, waiting)
     finally:
         model.train(training)
     if store:
@@ -174,15 +181,22 @@ def compute(
     return Vectors([made], place[_first(keys)], dimension)
 
 
-def _fill(
-    found: NDArray[np.float32],
+class _Job(NamedTuple):
+    """A chunk to compute: the positions of its items and their features, filled up to `rows` of them."""
+
+    chunk: NDArray[np.int64]
+    features: dict[str, Any]
+    rows: int
+
+
+def _jobs(
     items: list[Item],
     lengths: NDArray[np.int64],
     limit: int,
-    forward: Callable[[list[Item], int], Tensor],
+    tokenise: Callable[[list[Item], int], dict[str, Any]],
     device: torch.device,
-) -> Iterator[NDArray[np.int64]]:
-    """Compute the vectors of `items` into `found` (n, d), chunk by chunk; yields the positions that are done."""
+) -> Iterator[_Job]:
+    """The chunks of `items`. They are tokenised here, by the caller: tokenizers are not for several threads."""
     widths = chunks.padded(lengths, limit)
     full = sizes_matter(device)
     budget = CPU_TOKENS if device.type == "cpu" else GPU_FILLED_TOKENS
@@ -191,9 +205,16 @@ def _fill(
         part = [items[i] for i in chunk.tolist()]
         if full:
             part += part[:1] * (chunks.items_of(width, budget) - len(part))
-        with contextlib.nullcontext() if device.type != "cpu" else _ItemByItem(len(part)):
-            found[chunk] = forward(part, width)[: len(chunk)].float().cpu().numpy()
-        yield chunk
+        yield _Job(chunk, tokenise(part, width), len(part))
+
+
+def _vectors(
+    forward: Callable[[dict[str, Any]], Tensor], device: torch.device, job: _Job
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The positions of a chunk's items, and their vectors (n, d); in whatever thread it is called."""
+    item_by_item = contextlib.nullcontext() if device.type != "cpu" else _ItemByItem(job.rows)
+    with torch.inference_mode(), item_by_item:
+        return job.chunk, forward(job.features)[: len(job.chunk)].float().cpu().numpy()
 
 
 def _keep(

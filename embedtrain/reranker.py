@@ -143,7 +143,11 @@ class Reranker:
         Only the document is cut; the query too where it would leave it next to nothing. Pairs are padded to the longest
         of them, or to `width` tokens where that is more.
         """
-        return self.forward_features(inference.widened(self.features(pairs), self.model.tokenizer, width))
+        return self.forward_features(self.padded(pairs, width))
+
+    def padded(self, pairs: Sequence[Pair], width: int) -> dict[str, Any]:
+        """The features of pairs, padded to the longest of them, or to `width` tokens where that is more."""
+        return inference.widened(self.features(pairs), self.model.tokenizer, width)
 
     def forward_features(self, features: dict[str, Any]) -> torch.Tensor:
         """Raw logits (n,) of what `features` gave, on the model's device."""
@@ -217,8 +221,10 @@ class Reranker:
             model=self.model,
             lengths=self.token_lengths,
             limit=self.max_length,
-            forward=lambda chunk, width: self.forward(chunk, width=width)[:, None],
+            tokenise=self.padded,
+            forward=lambda features: self.forward_features(features)[:, None],
             device=self.device,
+            settings=self.model.config,
             dimension=1,
             store=VectorStore(identity, {"model": self.source.name}) if stored else None,
             what=what or f"score pairs with {self.source.name}",

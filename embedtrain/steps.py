@@ -77,8 +77,8 @@ class Steps:
         self._masks = masks or Masking()
         self._teacher_vectors = teacher_vectors
         self._processes = processes or Processes()
-        settings = getattr(getattr(encoder.input_module("document"), "model", None), "config", "")
-        self._workers = Workers(side_by_side(encoder.device, encoder.model, settings, self._processes.count))
+        count = self._processes.count
+        self._workers = Workers(side_by_side(encoder.device, encoder.model, encoder.settings, count))
         self._unit = encoder.similarity == "cosine"
         self._texts = {role: Tokenised(encoder, role, limits[role], texts[role]) for role in limits}
         self.precision = precision
