@@ -47,6 +47,7 @@ class TableOptions:
     negatives_below: float | None = None  # score of a table, relevance of a log
     time_column: str = ""
     collection: str = ""  # what ids stand for
+    topic_field: str = "auto"  # of TREC topics: title or, where they have none, query
     max_pairs_per_class: int | None = None  # None: 10 a text
     weight: float = 1.0
     input_format: str = ""
@@ -333,6 +334,7 @@ class EvalOptions(LexicalOptions):
     no_relevant: str = LEFT_OUT  # queries without a relevant document
     keep_self: bool = False  # hits whose id is the query's
     group_duplicates: bool = False  # documents of one text are one document
+    passage_column: str = "page"  # of the passages' corpus: the document each was cut from
     guard_split: str = "test"
     recipes: tuple[str, ...] = ()  # NAME=COUNT: so many of the last models are seeds of a recipe
     slices: tuple[str, ...] = ()  # columns of the queries whose values make slices

@@ -18,6 +18,7 @@ from embedtrain.console import Progress
 from embedtrain.errors import UsageError
 from embedtrain.models import find_model
 from embedtrain.retrieval import retrieved
+from embedtrain.searched import Documents, Passages
 from embedtrain.statistics import Comparison
 from embedtrain.systems import Names, Questions, System, file_name, from_file, recipe
 from embedtrain.tokens import settle_language
@@ -34,6 +35,7 @@ def evaluate(
     claim: Claim,
     options: EvalOptions,
     collection_path: Path,
+    passages: Path | None,
     models: Sequence[str],
     seeds: Mapping[str, Sequence[str]],
     rerank: str | None,
@@ -47,7 +49,7 @@ def evaluate(
     It holds `runs/SYSTEM.trec`, `per_query.parquet` (query_id, system, measure, value), `pairs.parquet` (every pair of
     systems in the first measure) and `summary.json`. The first model is the base that all others are compared with;
     without a model it is the first system. `seeds` are recipes by their names, each with models that differ in their seed
-    alone.
+    alone. `passages` is a collection whose documents are searched in the place of the documents they were cut from.
     """
     conventions.check(options)
     measures = _measures(options, searches=bool(models or options.bm25))
@@ -60,10 +62,13 @@ def evaluate(
     )
     language = settle_language(options.language, collection.corpus, collection.corpus.ids).name
     parts, unmade = slices.of(collection, questions, options.slices, language)
+    searched = (
+        Passages(collection.corpus, passages, options.passage_column) if passages else Documents(collection.corpus)
+    )
     names = Names()
     every = [*models, *(model for members in seeds.values() for model in members)]
     systems = [
-        *retrieved(options, collection, questions, every, rerank, names, progress),
+        *retrieved(options, collection, searched, questions, every, rerank, names, progress),
         *(from_file(path, run, collection, questions, names) for path, run in zip(runs, files, strict=True)),
     ]
     of_models = [system.name for system in systems if "model" in system.about]
@@ -82,6 +87,9 @@ def evaluate(
     first = str(measures[0])
     pairs = all_pairs(results, first, options.seed, stood_for)
     summary = _summary(systems, results, base, collection, questions, copies, options)
+    if passages:
+        summary["passages"] = searched.about()
+        summary["notes"] += [*searched.said(), *searched.too_few(systems, deepest)]
     if options.advise:
         tuned = _tuned(dict(zip(of_models, every, strict=True)))
         given = advice.advise(

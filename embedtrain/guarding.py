@@ -16,6 +16,7 @@ from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import ModelSource
 from embedtrain.retrieval import Ranker
+from embedtrain.searched import Documents
 from embedtrain.statistics import LEVEL, Interval
 from embedtrain.systems import Questions, recipe
 
@@ -154,7 +155,7 @@ def _on_collection(
     progress: Progress,
 ) -> dict[str, Any]:
     systems = {
-        name: Ranker.load(source, options.precision, collection, progress).system(
+        name: Ranker.load(source, options.precision, Documents(collection.corpus), progress).system(
             name, questions, measure.cutoff, progress
         )
         for name, source in models.items()

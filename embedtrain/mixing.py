@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embedtrain import metrics
-from embedtrain.bm25 import BM25
 from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import Progress
@@ -81,17 +80,17 @@ class Mixer:
     def of(
         cls,
         lexical: System,
-        index: BM25,
+        search: Callable[[Questions, int, Progress], Hits],
         collection: Collection,
         questions: Questions,
         asked: Questions | None,
         options: EvalOptions,
         progress: Progress,
     ) -> "Mixer":
-        """Let BM25 search the questions to choose a weight on too, where there are some."""
+        """Let BM25 (`search`) find documents for the questions to choose a weight on too, where there are some."""
         other = None
         if asked is not None:
-            found = index.search(asked.texts, options.top_k + 1, progress)
+            found = search(asked, options.top_k, progress)
             other = asked, without_self(found, asked, collection.corpus.ids, options.top_k)[0]
         return cls(lexical, collection, questions, options.dev_split, other)
 

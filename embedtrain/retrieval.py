@@ -17,16 +17,19 @@ from embedtrain.hits import Hits, Ties, fuse
 from embedtrain.mixing import Mixer
 from embedtrain.models import ModelSource, find_model
 from embedtrain.search import dense
+from embedtrain.searched import Documents
 from embedtrain.systems import BASE, Names, Questions, System, system_of, without_self
 
 if TYPE_CHECKING:  # torch is loaded where a model is asked for: BM25 and run files do without those seconds
     from embedtrain.encoder import Encoder
     from embedtrain.reranker import Reranker
+    from embedtrain.tokens import Language
 
 
 def retrieved(
     options: EvalOptions,
     collection: Collection,
+    searched: Documents,
     questions: Questions,
     models: Sequence[str],
     rerank: str | None,
@@ -35,7 +38,8 @@ def retrieved(
 ) -> list[System]:
     """BM25, the models, the last of them mixed with BM25, that mixture by ranks reranked, as far as asked for.
 
-    With `options.advise` the base is mixed and reranked too: what there is before anything is tuned.
+    `searched` is what is indexed and encoded: the documents of the collection, or passages of them. With
+    `options.advise` the base is mixed and reranked too: what there is before anything is tuned.
     """
     check_options(options)
     compression.check(options.quantize, options.dims)
@@ -43,15 +47,14 @@ def retrieved(
     if options.dims:
         _check_dimensions(options, sources[-1])
     teacher = _teacher(rerank) if rerank else None
-    corpus, k = collection.corpus, options.top_k
+    ids, k = searched.ids, options.top_k
     mixes = bool(sources) and (options.hybrid or options.advise)
     chosen_on = Mixer.questions_to_choose_on(collection, options) if mixes else None
     systems: list[System] = []
     if options.bm25 or mixes:
-        # One document more than asked for: the query itself may be among them.
-        index = BM25(corpus, corpus.ids, options, progress)
-        found = index.search(questions.texts, k + 1, progress)
-        lexical = system_of(names("BM25"), found, corpus.ids, questions, k, language=str(index.language))
+        index = Lexical(BM25(searched.texts, searched.texts.ids, options, progress), searched)
+        found = index.hits(questions, k, progress)
+        lexical = system_of(names("BM25"), found, ids, questions, k, language=str(index.language))
         if index.language.why:
             lexical.said.append(f"language: {index.language}")
         if options.bm25 or options.advise:
@@ -61,7 +64,7 @@ def retrieved(
     rankers: dict[int, Ranker] = {}
     of_models = []
     for place, source in enumerate(sources):
-        ranker = Ranker.load(source, options.precision, collection, progress)
+        ranker = Ranker.load(source, options.precision, searched, progress)
         of_models.append(ranker.system(names(BASE if place == 0 else source.name), questions, k, progress))
         if place in firsts:
             rankers[place] = ranker
@@ -70,7 +73,7 @@ def retrieved(
         systems += rankers[firsts[-1]].compressed(of_models[-1].name, questions, names, options, progress)
     tops = [of_models[place] for place in firsts] if sources else systems[-1:]
     if mixes:
-        mixer = Mixer.of(lexical, index, collection, questions, chosen_on, options, progress)
+        mixer = Mixer.of(lexical, index.hits, collection, questions, chosen_on, options, progress)
         measure = metrics.parse(options.measures[0])
         for turn, place in enumerate(firsts):
             system = of_models[place]
@@ -97,34 +100,52 @@ def _teacher(name: str) -> "Reranker":
 
 
 @dataclasses.dataclass
+class Lexical:
+    """BM25 over what is searched."""
+
+    index: BM25
+    searched: Documents
+
+    @property
+    def language(self) -> "Language":
+        """The language it splits texts by."""
+        return self.index.language
+
+    def hits(self, questions: Questions, k: int, progress: Progress) -> Hits:
+        """The best documents of each query: k, and one more, for the query itself may be among them."""
+        found = self.index.search(questions.texts, self.searched.depth(k + 1), progress)
+        return self.searched.ranked(found, k + 1)
+
+
+@dataclasses.dataclass
 class Ranker:
-    """A model with the vectors of a corpus."""
+    """A model with the vectors of what is searched."""
 
     source: ModelSource
     encoder: "Encoder"
-    collection: Collection
+    searched: Documents
     documents: Any  # (documents, d), on disk
 
     @classmethod
-    def load(cls, source: ModelSource, precision: str, collection: Collection, progress: Progress) -> "Ranker":
-        """Load a model and encode the corpus, as far as its vectors are not in the store."""
+    def load(cls, source: ModelSource, precision: str, searched: Documents, progress: Progress) -> "Ranker":
+        """Load a model and encode what is searched, as far as its vectors are not in the store."""
         from embedtrain.encoder import Encoder
 
         encoder = Encoder.load(source, wanted=precision)
         _ = encoder.similarity  # EmbedtrainError for one that no search knows, before anything is encoded
-        return cls(source, encoder, collection, encoder.encode(collection.corpus, "document", progress))
+        return cls(source, encoder, searched, encoder.encode(searched.texts, "document", progress))
 
     def hits(self, questions: Questions, k: int, progress: Progress) -> Hits:
         """The k documents whose vectors are most similar to each query's, the query itself left out."""
         queries = self.encoder.encode(questions.texts, "query", progress)
         found = self._search(queries, self.documents, k, progress)
-        return without_self(found, questions, self.collection.corpus.ids, k)[0]
+        return without_self(found, questions, self.searched.ids, k)[0]
 
     def system(self, name: str, questions: Questions, k: int, progress: Progress) -> System:
         """The same as a row of the result."""
         queries = self.encoder.encode(questions.texts, "query", progress)
         found = self._search(queries, self.documents, k, progress)
-        cut = _documents_cut(self.encoder, self.collection.corpus)
+        cut = _documents_cut(self.encoder, self.searched.texts)
         dimension = int(self.documents.shape[1])
         about = {
             "model": self.source.name,
@@ -133,10 +154,10 @@ class Ranker:
             "bytes_per_vector": compression.bytes_of(dimension),
             "documents_cut": cut,
         }
-        system = system_of(name, found, self.collection.corpus.ids, questions, k, **about)
+        system = system_of(name, found, self.searched.ids, questions, k, **about)
         if cut:
             system.said.append(
-                f"{cut:,} of {len(self.documents):,} documents are cut at the {self.encoder.limit('document')} tokens "
+                f"{cut:,} of {len(self.documents):,} {self.searched.noun} are cut at the {self.encoder.limit('document')} tokens "
                 "it reads"
             )
         return system
@@ -146,14 +167,16 @@ class Ranker:
     ) -> list[System]:
         """Rankings by fewer dimensions of the same vectors, and by fewer bits."""
         queries = self.encoder.encode(questions.texts, "query", progress)
-        ids, k, own = self.collection.corpus.ids, options.top_k, int(self.documents.shape[1])
+        k, own = options.top_k, int(self.documents.shape[1])
         found: list[tuple[str, Hits, int, str]] = []
         for dimension in options.dims:
             sides = compression.prefix(queries, dimension), compression.prefix(self.documents, dimension)
             found.append((f"{dimension} dimensions", self._search(*sides, k, progress), dimension, ""))
         for kind in options.quantize:
             if kind == compression.BINARY:
-                hits = compression.by_bits(queries, self.documents, ids, k + 1, progress)
+                depth, ids = self.searched.depth(k + 1), self.searched.texts.ids
+                hits = compression.by_bits(queries, self.documents, ids, depth, progress)
+                hits = self.searched.ranked(hits, k + 1)
             else:
                 smaller = compression.int8(self.documents, self.encoder.similarity)
                 hits = self._search(queries, smaller, k, progress)
@@ -162,7 +185,7 @@ class Ranker:
             system_of(
                 names(f"{name}, {what}"),
                 hits,
-                ids,
+                self.searched.ids,
                 questions,
                 k,
                 compressed=what,
@@ -175,15 +198,16 @@ class Ranker:
 
     def _search(self, queries: Any, documents: Any, k: int, progress: Progress) -> Hits:
         # One document more than asked for: the query itself may be among them.
-        return dense(
+        found = dense(
             queries,
             documents,
-            self.collection.corpus.ids,
-            k + 1,
+            self.searched.texts.ids,
+            self.searched.depth(k + 1),
             similarity=self.encoder.similarity,
             progress=progress,
             device=self.encoder.gpu,
         )
+        return self.searched.ranked(found, k + 1)
 
 
 def _check_dimensions(options: EvalOptions, source: ModelSource) -> None:

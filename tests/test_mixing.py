@@ -17,6 +17,8 @@ from embedtrain.collection import Collection
 from embedtrain.config import EvalOptions
 from embedtrain.console import silent
 from embedtrain.hits import Hits, Ties
+from embedtrain.retrieval import Lexical
+from embedtrain.searched import Documents
 from embedtrain.systems import Questions, system_of
 
 IDS = ["a", "b", "c", "d"]
@@ -67,7 +69,8 @@ def test_the_weight_is_chosen_without_the_query_itself(tmp_path: Path) -> None:
     chosen_on = mixing.Mixer.questions_to_choose_on(collection, options)
     index = BM25(collection.corpus, collection.corpus.ids, options)
     lexical = system_of("BM25", index.search(asked.texts, 3), collection.corpus.ids, asked, 2, language="english")
-    mixer = mixing.Mixer.of(lexical, index, collection, asked, chosen_on, options, silent)
+    search = Lexical(index, Documents(collection.corpus)).hits
+    mixer = mixing.Mixer.of(lexical, search, collection, asked, chosen_on, options, silent)
     assert mixer.other is not None
     assert [place.tolist() for place in mixer.other[1].positions] == [[1, 2]]
 

@@ -21,6 +21,7 @@ from embedtrain.console import silent
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits
 from embedtrain.retrieval import retrieved
+from embedtrain.searched import Documents
 from embedtrain.systems import Names, Questions, System, file_name, from_file, without_self
 
 
@@ -195,7 +196,9 @@ def test_reranking_reorders_the_top_and_keeps_the_rest_below(
 def test_bm25_alone_is_reranked_without_a_model(small: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrieval, "_teacher", lambda name: Short())
     asked = Questions.of(small, "test", None)
-    found = retrieved(EvalOptions(bm25=True), small, asked, [], "teacher", Names(), silent)
+    found = retrieved(
+        EvalOptions(bm25=True), small, Documents(small.corpus), asked, [], "teacher", Names(), silent
+    )
     assert [system.name for system in found] == ["BM25", "reranked", "BM25 + teacher"]
     assert sorted(found[0].hits.positions[0].tolist()) == sorted(found[1].hits.positions[0].tolist())
 
@@ -211,7 +214,7 @@ def test_the_language_that_auto_came_to_is_said_once(
     ranker = SimpleNamespace(system=lambda *_: dense, hits=lambda *_: dense.hits)
     monkeypatch.setattr(retrieval.Ranker, "load", lambda *_: ranker)
     options = EvalOptions(bm25=bm25, hybrid=True, language="auto")
-    found = retrieved(options, small, asked, ["m"], None, Names(), silent)
+    found = retrieved(options, small, Documents(small.corpus), asked, ["m"], None, Names(), silent)
     why = "none (auto: stop words of no language in 5 documents)"
     said = [text for system in found for text in system.said if text.startswith("language")]
     assert said == [f"language: {why}"]

@@ -105,6 +105,17 @@ def evaluate(
     group_duplicates: Annotated[
         bool, typer.Option("--group-duplicates", help="Take documents of one text for one document.")
     ] = False,
+    passages: Annotated[
+        Path | None,
+        typer.Option(
+            "--passages",
+            help="Search the documents of this collection, and rank what they were cut from by its best one.",
+            metavar="COLLECTION",
+        ),
+    ] = None,
+    passage_column: Annotated[
+        str, typer.Option("--passage-column", help="The column of --passages with the document each was cut from.")
+    ] = config.EvalOptions.passage_column,
     slice_by: Annotated[
         list[str] | None,
         typer.Option("--slice", help="Compare on the values of this column of the queries too.", metavar="COLUMN"),
@@ -177,6 +188,10 @@ def evaluate(
         raise UsageError("--hybrid mixes a model with BM25; give --model")
     if rerank and not (models or bm25):
         raise UsageError("--rerank needs candidates; give --model or --bm25")
+    if passages and rerank:
+        raise UsageError("--rerank judges whole documents and --passages finds parts of them; leave one out")
+    if passages and not (models or bm25):
+        raise UsageError("--passages is what --model and --bm25 search; a --run ranks documents already")
     guards, sts = list(guard or []), list(guard_sts or [])
     if (guards or sts) and not models:
         raise UsageError("--guard measures models; give --model")
@@ -218,6 +233,7 @@ def evaluate(
         no_relevant=no_relevant,
         keep_self=keep_self,
         group_duplicates=group_duplicates,
+        passage_column=passage_column,
         guard_split=guard_split,
         recipes=tuple(f"{name}={len(members)}" for name, members in recipes.items()),
         slices=tuple(slice_by or ()),
@@ -236,6 +252,7 @@ def evaluate(
         from embedtrain.models import find_encoder, find_model
 
         inputs = [Input.of("collection", collection)]
+        inputs += [Input.of("passages", passages)] if passages else []
         every = [*models, *(name for members in recipes.values() for name in members)]
         inputs += [find_encoder(name).as_input() for name in every]
         inputs += [find_model(rerank).as_input("teacher")] if rerank else []
@@ -246,7 +263,7 @@ def evaluate(
     def work(claim: Any, progress: console.Progress) -> None:
         from embedtrain.evaluate import evaluate
 
-        evaluate(claim, options, collection, models, recipes, rerank, runs, guards, sts, progress)
+        evaluate(claim, options, collection, passages, models, recipes, rerank, runs, guards, sts, progress)
 
     outcomes: list[Any] = []
 
