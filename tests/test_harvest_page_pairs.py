@@ -2,7 +2,8 @@
 
 Deliberate breaks that turn a test red: a title for every document of a section; a heading for its fourth, or for a piece of code; a question with
 the page's title before it; "How it works" as a question; an adjacent pair over two pages; documents without words;
-an opening that is left in its rest; `--pairs` that lets anything through; a resumed run that reads a page twice.
+an opening that is left in its rest; `--pairs` that lets anything through; a resumed run that reads a page twice; pages of
+two sources kept together for their name; a heading for each page of a PDF that it goes on over.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from embedtrain.harvest.documents import PAIRS, add_page, check, has_words
 from embedtrain.harvest.documents.page import Block, Page, Section
 from embedtrain.harvest.documents.questions import question
 from embedtrain.harvest.draft import Draft
+from embedtrain.harvest.split import components
 
 
 def words(text: str) -> int:
@@ -120,6 +122,22 @@ def test_pages_of_a_pdf_are_groups() -> None:
     assert triples(draft) == [("title", "Cats", FIRST)]
     groups, _ = draft.together()
     assert len(set(groups.tolist())) == 2
+
+
+def test_a_heading_that_goes_on_over_pages_of_a_pdf_finds_its_first_documents() -> None:
+    parts = [
+        Section(("Life",), [Block(text)], f"page={number}", continues=number > 1)
+        for number, text in enumerate((FIRST, SECOND, THIRD, FOURTH), start=1)
+    ]
+    draft = made(Page("Cats", "", [*parts, Section(("Death",), [Block(FIRST[::-1])], "page=4")]), pairs="heading")
+    assert triples(draft) == [
+        ("heading", "Cats: Life", FIRST),
+        ("heading", "Cats: Life", SECOND),
+        ("heading", "Cats: Life", THIRD),
+        ("heading", "Cats: Death", FIRST[::-1]),
+    ]
+    assert draft.dropped == {"pair of a heading beyond its first 3 documents": 1}
+    assert [document.extra["page"] for _, _, document in draft.documents()][2] == "a.md#page=3"
 
 
 def test_self_gives_a_text_twice() -> None:
@@ -272,6 +290,24 @@ def test_all_formats_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "docs" / "e.md").write_bytes(b"\xff")
     with pytest.raises(EmbedtrainError, match=r"docs: page e\.md is not UTF-8 text; convert it to UTF-8$"):
         page_pairs.read(tmp_path / "docs", PageOptions(), Draft(), silent)
+
+
+def test_pages_of_two_sources_may_have_one_name(tmp_path: Path) -> None:
+    for name, first, second in (("one", FIRST, SECOND), ("two", THIRD, FOURTH), ("three", FIRST, SECOND)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.md").write_text(f"# {name}\n\n{first}\n\n## Life\n\n{second}")
+
+    def read(*names: str) -> tuple[Draft, int]:
+        draft = Draft()
+        for name in names:
+            page_pairs.read(tmp_path / name, PageOptions(), draft, silent)
+        return draft, len(set(components(draft, draft.pairs())[1].tolist()))
+
+    draft, groups = read("one", "two")
+    assert (groups, len(set(draft.together()[0].tolist()))) == (2, 2)
+    assert {document.extra["page"] for _, _, document in draft.documents()} == {"a.md"}
+    # What is really the same page is one all the same, by its texts.
+    assert read("one", "three")[1] == 1
 
 
 def test_a_killed_run_goes_on_and_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

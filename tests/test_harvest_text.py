@@ -2,13 +2,15 @@
 
 Deliberate breaks that turn a test red: a title that is a sentence, or all there is; taking off a line that recurs twice,
 or in the middle of a page; reading an encrypted file as empty; a page number that counts from 0; hyphens of line ends
-kept; a broken file that is skipped.
+kept; a broken file that is skipped; a bookmark's heading left in its text; a circle of bookmarks followed for ever.
 """
 
 import io
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -50,8 +52,17 @@ def test_no_word_is_lost(source: str) -> None:
     )
 
 
-def document(*pages: str, title: str = "", password: str = "") -> bytes:
-    """A PDF of one font, each line of a page under the one before."""
+Marked = tuple[str, int, int | None]  # words of a bookmark, its page from 0, the bookmark that it is below
+
+
+def document(
+    *pages: str,
+    title: str = "",
+    password: str = "",
+    bookmarks: Sequence[Marked] = (),
+    spoil: Callable[[list[Any]], None] = lambda entries: None,
+) -> bytes:
+    """A PDF of one font, each line of a page under the one before; `spoil` may change the entries of its outline."""
     from pypdf import PdfWriter
     from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
@@ -71,6 +82,14 @@ def document(*pages: str, title: str = "", password: str = "") -> bytes:
         page[NameObject("/Contents")] = writer._add_object(stream)
         fonts = DictionaryObject({NameObject("/F1"): font})
         page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+    entries: list[Any] = []
+    for words, number, above in bookmarks:
+        entries.append(
+            writer.add_outline_item(
+                title=words, page_number=number, parent=None if above is None else entries[above]
+            )
+        )
+    spoil([entry.get_object() for entry in entries])
     if title:
         writer.add_metadata({"/Title": title})
     if password:
@@ -93,6 +112,88 @@ def test_a_pdf_by_hand() -> None:
         for number, name in ((1, "Cats"), (2, "Dogs"), (4, "Hens"))
     ]
     assert dropped == {"PDF page without a text": 1, "running line of a PDF page": 6}
+
+
+def test_bookmarks_are_headings() -> None:
+    pages = (
+        "A preface stands here.\n1. Cats of\nthe house\nCats eat.\n1.1  Food\nThey like fish.",
+        "And they like milk.",
+        "They like meat.\nA history\n",
+        "No heading is here.\n2 Dogs\nDogs run.",
+    )
+    marked: list[Marked] = [
+        ("Cats of the house", 0, None),
+        ("Food", 0, 0),
+        ("A history", 2, None),
+        ("Early days", 3, 2),
+        ("Dogs", 3, None),
+        ("Page 4", 3, None),
+        ("4", 3, None),
+    ]
+    dropped: Counter[str] = Counter()
+    page = pdf.parse(document(*pages, title="Animals", bookmarks=marked), dropped)
+    food = ("Cats of the house", "Food")
+    assert [
+        (found.place, found.headings, found.text, found.continues, found.anchors) for found in page.sections
+    ] == [
+        ("page=1", (), "A preface stands here.", False, ("page=1",)),
+        ("page=1", food[:1], "Cats eat.", False, ()),
+        ("page=1", food, "They like fish.", False, ()),
+        ("page=2", food, "And they like milk.", True, ("page=2",)),
+        ("page=3", food, "They like meat.", True, ("page=3",)),
+        ("", ("A history",), "", False, ()),
+        ("page=4", ("A history", "Early days"), "No heading is here.", False, ("page=4",)),
+        ("page=4", ("Dogs",), "Dogs run.", False, ()),
+    ]
+    assert dropped == {"PDF bookmark without words": 2, "PDF bookmark whose words are not on its page": 1}
+
+
+def test_a_heading_and_its_bookmark_may_be_numbered_or_not() -> None:
+    for line, words in (
+        ("2.1 ASN.1 syntax", "ASN.1 syntax"),
+        ("A guide", "2.1 A guide"),
+        ("Chapter 2  Cats", "Cats"),
+        ("CATS", "IV. Cats"),
+    ):
+        marked: list[Marked] = [(words, 0, None)]
+        page = pdf.parse(document(f"Before.\n{line}\nAfter.", bookmarks=marked), Counter())
+        assert [(found.headings, found.text) for found in page.sections] == [((), "Before."), ((words,), "After.")]
+
+
+def test_bookmarks_that_cannot_be_used_do_not_stop_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    from pypdf.generic import ArrayObject, NameObject, NullObject, NumberObject
+
+    def circle(entries: list[Any]) -> None:
+        entries[1][NameObject("/Next")] = entries[0].indirect_reference
+
+    def own_child(entries: list[Any]) -> None:
+        entries[1][NameObject("/First")] = entries[0].indirect_reference
+
+    def nowhere(entries: list[Any]) -> None:
+        for name in ("/A", "/Dest"):
+            entries[1].pop(name, None)
+
+    def broken(entries: list[Any]) -> None:
+        entries[1][NameObject("/Next")] = NumberObject(7)
+
+    def gone(entries: list[Any]) -> None:
+        for name in ("/A", "/Dest"):
+            entries[1].pop(name, None)
+        entries[1][NameObject("/Dest")] = ArrayObject([NullObject(), NameObject("/Fit")])
+
+    marked: list[Marked] = [("Cats", 0, None), ("Dogs", 0, None)]
+    for spoil, reason, headings in (
+        (circle, "bookmarks of a PDF that lead in a circle", [()]),
+        (own_child, "bookmarks of a PDF that lead in a circle", [()]),
+        (broken, "bookmarks of a PDF that cannot be read", [()]),
+        (nowhere, "PDF bookmark that leads to no page", [("Cats",)]),
+        (gone, "PDF bookmark that leads to no page", [("Cats",)]),
+    ):
+        dropped: Counter[str] = Counter()
+        page = pdf.parse(document("Cats\nCats eat. Dogs run.", bookmarks=marked, spoil=spoil), dropped)
+        assert [found.headings for found in page.sections] == headings
+        assert dropped == {reason: 1}
+    assert capfd.readouterr() == ("", "")
 
 
 def test_running_lines_by_hand() -> None:

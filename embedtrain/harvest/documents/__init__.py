@@ -8,6 +8,7 @@ Weak pairs, named in the qrels column `source`:
     faq          a heading that is a question      -> the section under it, in the place of `heading`
     opening      the first sentence of a section   -> the rest of it
     adjacent     a document                        -> the next one of the same page
+    link         the sentence that holds a link    -> the opening of the linked page, or the section that it names
     self         a document                        -> itself; dropout makes the two views (SimCSE, Gao et al. 2021)
 
 The opening is what stands before the first heading or, where nothing does, the first section with text. A section that
@@ -27,6 +28,7 @@ from embedtrain.collection import is_blank
 from embedtrain.config import PageOptions
 from embedtrain.console import Progress
 from embedtrain.errors import UsageError
+from embedtrain.harvest.documents.links import Links
 from embedtrain.harvest.documents.page import STOPS, Page, Section
 from embedtrain.harvest.documents.pages import DOCUMENTS, Pages, parse
 from embedtrain.harvest.documents.passages import (
@@ -42,7 +44,8 @@ from embedtrain.harvest.documents.questions import question
 from embedtrain.harvest.draft import SELF, Draft
 from embedtrain.harvest.identity import query_key, without_copy
 
-PAIRS = ("title", "description", "heading", "faq", "opening", "adjacent", SELF)
+LINKS = "links"  # wanted; each pair is a `link`
+PAIRS = ("title", "description", "heading", "faq", "opening", "adjacent", LINKS, SELF)
 CODE = ("keep", "drop")
 MOST_PARTS = 3  # documents that one heading finds
 _SHORTEST = 20  # characters: "See details." is no document
@@ -110,21 +113,41 @@ def _split_opening(text: str) -> tuple[str, str] | None:
 
 
 class _Adding:
-    """The documents and pairs of one page on their way into the draft."""
+    """The documents and pairs of one page on their way into the draft.
 
-    def __init__(self, name: str, page: Page, draft: Draft, wanted: Sequence[str]) -> None:
-        self._name, self._page, self._draft, self._wanted = name, page, draft, wanted
+    `targets`: the document that each anchor leads to, empty where it has none; the anchor of the page itself is "".
+    """
+
+    def __init__(self, source: str, name: str, page: Page, draft: Draft, wanted: Sequence[str]) -> None:
+        self._source, self._name, self._page, self._draft, self._wanted = source, name, page, draft, wanted
+        # Anchors that no document came for yet, and the headings that they stand under.
+        self._waiting: list[tuple[str, tuple[str, ...]]] = [("", ())]
+        self.targets: dict[str, str] = {}
         self._previous: tuple[str, str] | None = None  # group and text of the document before
         self.opening = True
 
     def _document(self, chunk: Chunk, text: str) -> tuple[str, str]:
         group = f"{self._name}#{chunk.place}" if chunk.place else self._name
         extra = {"page": group, "heading_path": " > ".join(chunk.headings)}
-        return group, self._draft.add_weak_document("", text, extra, page=group)
+        # Pages of two sources may have the same name and nothing else in common.
+        together = f"{self._source}: {group}" if self._source else group
+        return group, self._draft.add_weak_document("", text, extra, page=together)
+
+    def _lead_to(self, document: str, headings: tuple[str, ...]) -> None:
+        """Let the anchors that wait lead to a document, if it is of their section or of one below it."""
+        for anchor, above in self._waiting:
+            self.targets.setdefault(anchor, document if headings[: len(above)] == above else "")
+        self._waiting.clear()
+
+    def finish(self) -> None:
+        """Say that no document comes any more."""
+        for anchor, _ in self._waiting:
+            self.targets.setdefault(anchor, "")
 
     def add(self, chunk: Chunk) -> None:
         """Add a document with the queries that find it, and with those it makes itself."""
         draft = self._draft
+        self._waiting += [(anchor, chunk.headings) for anchor in chunk.anchors]
         pairs = _queries(self._page, chunk, self.opening, self._wanted)
         # Not only the queries that are wanted: a text that repeats its heading gains nothing from it.
         names = [*chunk.headings[-1:], *([self._page.title, self._page.description] if self.opening else [])]
@@ -145,6 +168,7 @@ class _Adding:
             return
         self.opening = False
         group, document = self._document(chunk, text)
+        self._lead_to(document, chunk.headings)
         for query, source in pairs:
             if source in ("heading", "faq") and chunk.fragment:
                 draft.drop("pair of a heading with a later piece of code", **where, query=query)
@@ -169,10 +193,19 @@ class _Adding:
             self._draft.drop("section without a first sentence and more", page=self._name)
 
 
-def add_page(name: str, page: Page, draft: Draft, options: PageOptions, count: Count = estimate_tokens) -> None:
-    """Add the documents of a page to the draft, each under its queries.
+def add_page(
+    name: str,
+    page: Page,
+    draft: Draft,
+    options: PageOptions,
+    count: Count = estimate_tokens,
+    source: str = "",
+) -> dict[str, str]:
+    """Add the documents of a page to the draft, each under its queries; return the document that each anchor leads to.
 
-    `count` says how many tokens a text has. Raises UsageError for options that cannot be.
+    That of the page itself is ""; a document is empty where there is none. `count` says how many tokens a text has,
+    `source` what the page is from: a split keeps what is cut from one page of it together. Raises UsageError for
+    options that cannot be.
     """
     wanted = check(options)
     if options.code == "drop":
@@ -185,11 +218,13 @@ def add_page(name: str, page: Page, draft: Draft, options: PageOptions, count: C
     def alone(section: Section) -> bool:
         return "faq" in wanted and bool(section.headings) and bool(question(section.headings[-1]))
 
-    adding = _Adding(name, page, draft, wanted)
+    adding = _Adding(source, name, page, draft, wanted)
     for chunk in cut_page(page, options.chunk_tokens, options.chunk_overlap, count, alone):
         adding.add(chunk)
+    adding.finish()
     if adding.opening:
         draft.drop("page without a text", page=name)
+    return adding.targets
 
 
 def _drop_all(draft: Draft, counted: Counter[str], name: str) -> None:
@@ -210,7 +245,7 @@ def read(
 
     Raises UsageError for options that cannot be, EmbedtrainError for a source that holds no pages or cannot be read.
     """
-    check(options)
+    links = Links(source, draft) if LINKS in check(options) else None
     counted: Counter[str] = Counter()
     pages = Pages(source, counted, kind)
     loop = f"{source} pages"
@@ -221,8 +256,12 @@ def read(
         counted = Counter()
         page = parse(source, name, content, counted)
         _drop_all(draft, counted, name)
-        add_page(name, page, draft, options, count)
+        targets = add_page(name, page, draft, options, count, str(source))
+        if links:
+            links.add(name, page, targets)
         progress("read pages", done, len(pages), "")
+    if links:
+        links.follow(progress)
     _note_short(options, draft)
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from embedtrain.harvest.documents.page import Block, Outline, Page
+from embedtrain.harvest.documents.page import Block, Outline, Page, Part
 from embedtrain.harvest.identity import query_key
 
 _LEFT_OUT = (
@@ -58,7 +58,8 @@ class _Reader:
         self._outline = outline
         self._dropped = dropped
         self._kept = kept  # reasons to leave out that do not count in this walk
-        self._parts: list[str] = []
+        self._parts: list[Part] = []  # since the last block
+        self._target = ""
         self._marks: list[str] = []
         self._lists: list[int | None] = []  # the next number of an ordered list, None for others
         self._begun = False  # the outermost list or table has a block
@@ -85,17 +86,24 @@ class _Reader:
 
     def _take(self, text: str) -> None:
         if self._pre:
-            self._parts.append(text)
+            self._parts.append((text, self._target))
             return
-        self._parts.append(_SPACE.sub(" ", text))
+        self._parts.append((_SPACE.sub(" ", text), self._target))
         if _WORD.search(text):
             self._outside = self._outside or not self._links
             self._linked = self._linked or bool(self._links)
 
+    def _shown(self, *, code: bool = False) -> str:
+        """The words since the last block; those with links among them go to the outline, but for code."""
+        parts, self._parts = self._parts, []
+        if not code:
+            self._outline.line(parts)
+        return "".join(words for words, _ in parts)
+
     def _flush(self, *, code: bool = False) -> None:
-        text = "".join(self._parts)
+        text = self._shown(code=code)
         linked = self._linked and not self._outside
-        self._parts, self._linked, self._outside = [], False, False
+        self._linked, self._outside = False, False
         text = text.strip("\n").rstrip() if code else _AROUND_BREAK.sub("\n", _BLANKS.sub(" ", text)).strip()
         if not text.strip():
             return
@@ -121,22 +129,25 @@ class _Reader:
             self._dropped[reason] += 1
             return False
         if tag == "br":
-            self._parts.append("\n")
+            self._parts.append(("\n", None))
         elif tag == "img":
             self._take(node.attributes.get("alt") or "")
-        elif tag == "a":
-            if _text(node) in _PERMALINKS and node.css_first("img") is None:
-                return False
-            self._links += 1
         elif tag in _HEADINGS:
             self._flush()
         elif tag in _BLOCKS:
             self._enter_block(tag, node)
+        self._outline.anchor(node.attributes.get("id") or "")
+        if tag == "a":
+            self._outline.anchor(node.attributes.get("name") or "")
+            if _text(node) in _PERMALINKS and node.css_first("img") is None:
+                return False
+            self._links += 1
+            self._target = (node.attributes.get("href") or "").strip()
         return True
 
     def _enter_block(self, tag: str, node: LexborNode) -> None:
         if self._cells is not None:  # within a row, whatever parts the words of a cell
-            self._parts.append(" ")
+            self._parts.append((" ", self._target))
             return
         self._flush(code=bool(self._pre))
         self._articles += tag in ("main", "article")
@@ -160,10 +171,11 @@ class _Reader:
     def _leave(self, tag: str) -> None:
         if tag == "a":
             self._links -= 1
+            self._target = ""
         elif tag in _HEADINGS:
             if self._cells is None:
-                text = " ".join("".join(self._parts).split()).rstrip("¶#").rstrip()
-                self._parts, self._linked, self._outside, self._marks = [], False, False, []
+                text = " ".join(self._shown().split()).rstrip("¶#").rstrip()
+                self._linked, self._outside, self._marks = False, False, []
                 self._outline.heading(_HEADINGS[tag], text)
         elif tag in _BLOCKS:
             self._leave_block(tag)
@@ -172,12 +184,11 @@ class _Reader:
         if self._cells is not None:
             if tag in ("td", "th"):
                 self._heading_cells = self._heading_cells and tag == "th"
-                self._cells.append(" ".join("".join(self._parts).split()))
-                self._parts = []
+                self._cells.append(" ".join(self._shown().split()))
             elif tag == "tr":
                 self._end_row(self._cells)
             else:
-                self._parts.append(" ")
+                self._parts.append((" ", self._target))
             return
         self._flush(code=bool(self._pre))
         self._articles -= tag in ("main", "article")

@@ -10,8 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
-from embedtrain.harvest.documents.page import LONGEST_LABEL, STOPS, Block, Page, Section, groups, joined
+from embedtrain.harvest.documents.page import (
+    LONGEST_LABEL,
+    STOPS,
+    Block,
+    Page,
+    Section,
+    anchors_of,
+    groups,
+    joined,
+)
 
 Count = Callable[[str], int]
 
@@ -48,7 +58,7 @@ class Chunk:
     """A stretch of a section that becomes a document: the headings over it, its text, its number within the section.
 
     `place` is where in the page it stands, where headings do not say it ("page=3" of a PDF). `fragment`: it is a later
-    part of one block of code, and nothing else.
+    part of one block of code, and nothing else. `anchors`: what a link may name to lead to it.
     """
 
     headings: tuple[str, ...]
@@ -56,6 +66,7 @@ class Chunk:
     part: int = 0
     place: str = ""
     fragment: bool = False
+    anchors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,14 @@ class _Piece:
     sentence: bool  # it is whole, and words
     tokens: int
     head: str = ""  # the header of the table that it is a row of
+    anchors: tuple[str, ...] = ()  # of a block that it begins
+
+
+class Cut(NamedTuple):
+    """A text that was cut out of blocks, and the anchors of those that begin in it."""
+
+    text: str
+    anchors: tuple[str, ...]
 
 
 def estimate_tokens(text: str) -> int:
@@ -115,11 +134,15 @@ def _pieces(blocks: Sequence[Block], budget: int, count: Count) -> Iterator[_Pie
             for number, (gap, part) in enumerate(parts):
                 joint, level = (gap, 2) if number else (block.joint, min(place, 1))
                 tokens = count(part)
+                anchors = () if number else block.anchors
                 if block.code or tokens <= budget:
-                    yield _Piece(part, joint, level, not block.code, tokens, block.head)
+                    yield _Piece(part, joint, level, not block.code, tokens, block.head, anchors)
                     continue
                 for nth, (space, word) in enumerate(_matches(_WORD, part)):
-                    yield _Piece(word, space if nth else joint, 3 if nth else level, False, count(word))
+                    if nth:
+                        yield _Piece(word, space, 3, False, count(word))
+                    else:
+                        yield _Piece(word, joint, level, False, count(word), anchors=anchors)
 
 
 def _text(pieces: Sequence[_Piece], head: str = "") -> str:
@@ -176,7 +199,7 @@ def _overlapping(pieces: Sequence[_Piece], sums: Sequence[int], first: int, cut:
     return begin
 
 
-def cut(blocks: Sequence[Block], budget: int, overlap: int, count: Count) -> list[str]:
+def cut(blocks: Sequence[Block], budget: int, overlap: int, count: Count) -> list[Cut]:
     """Cut blocks into texts of at most `budget` tokens; each repeats up to `overlap` tokens of the one before it.
 
     Where a text must end it ends, in its second half, after a paragraph, list, table or code; else after an item or
@@ -186,10 +209,10 @@ def cut(blocks: Sequence[Block], budget: int, overlap: int, count: Count) -> lis
     """
     whole = joined(blocks)
     if count(whole) <= budget:
-        return [whole] if whole else []
+        return [Cut(whole, anchors_of(blocks))] if whole else []
     pieces = list(_pieces(blocks, budget, count))
     sums = [0, *accumulate(piece.tokens for piece in pieces)]
-    texts = []
+    texts: list[Cut] = []
     first = start = 0  # of a text, and of what is new in it
     while True:
         while (
@@ -199,7 +222,8 @@ def cut(blocks: Sequence[Block], budget: int, overlap: int, count: Count) -> lis
         head = _head(pieces[first], budget, count)
         end = _end(pieces, sums, first, start, head, budget, count)
         place = end if end == len(pieces) else _best_cut(pieces, sums, first, start, end, budget)
-        texts.append(_text(pieces[first:place], head))
+        anchors = tuple(anchor for piece in pieces[start:place] for anchor in piece.anchors)
+        texts.append(Cut(_text(pieces[first:place], head), anchors))
         if place == len(pieces):
             return texts
         first, start = _overlapping(pieces, sums, first, place, overlap), place
@@ -213,9 +237,10 @@ def without_code(page: Page, dropped: Counter[str]) -> Page:
         for group in groups(section.blocks):
             words = [block for block in group if not block.code]
             kept += [replace(block, tight=place > 0) for place, block in enumerate(words)]
-        if gone := len(section.blocks) - len(kept):
-            dropped["code block"] += gone
-        sections.append(replace(section, blocks=kept))
+        gone = [block for block in section.blocks if block.code]
+        if gone:
+            dropped["code block"] += len(gone)
+        sections.append(replace(section, blocks=kept, anchors=section.anchors + anchors_of(gone)))
     return replace(page, sections=sections)
 
 
@@ -233,13 +258,14 @@ def join_short(
 ) -> Iterator[Section]:
     """Sections, with short neighbours under one heading joined up to the budget, each under its heading as a line.
 
-    Short is below `SHORT` of the budget. Sections right under the page are never joined, nor those that `alone` names.
+    Short is below `SHORT` of the budget. Sections right under the page are never joined, nor those that `alone` names or
+    that go on with the one before.
     """
     run: list[Section] = []
     total = 0
     for section in sections:
         tokens = count(section.text)
-        is_short = 0 < tokens < SHORT * budget and not alone(section)
+        is_short = 0 < tokens < SHORT * budget and not section.continues and not alone(section)
         added = tokens + count(section.headings[-1]) if section.headings else tokens
         if run and not (is_short and total + added <= budget and _parent([*run, section])):
             yield _joined(run)
@@ -258,11 +284,14 @@ def _joined(run: Sequence[Section]) -> Section:
         return run[0]
     parent = _parent(run)
     blocks: list[Block] = []
+    anchors: tuple[str, ...] = ()
     for section in run:
         if section.headings != parent:
-            blocks.append(Block(section.headings[-1]))
+            blocks.append(Block(section.headings[-1], anchors=section.anchors))
+        else:
+            anchors += section.anchors
         blocks += section.blocks
-    return Section(parent, blocks, run[0].place)
+    return Section(parent, blocks, run[0].place, anchors)
 
 
 def cut_page(
@@ -273,9 +302,15 @@ def cut_page(
     A section without a text gives one empty chunk, so that it can be counted.
     """
     sections = join_short(page.sections, budget, count, alone) if budget else page.sections
+    part = -1
     for section in sections:
-        texts = cut(section.blocks, budget, overlap, count) if budget else [section.text]
+        whole = Cut(section.text, anchors_of(section.blocks))
+        texts = cut(section.blocks, budget, overlap, count) if budget else [whole]
         code = [block.text for block in section.blocks if block.code]
-        for part, text in enumerate(texts or [""]):
+        own = section.anchors
+        part = part if section.continues else -1
+        for text, anchors in texts or [Cut("", whole.anchors)]:
+            part += 1
             fragment = part > 0 and any(text in block for block in code)
-            yield Chunk(section.headings, text, part, section.place, fragment)
+            yield Chunk(section.headings, text, part, section.place, fragment, own + anchors)
+            own = ()

@@ -11,7 +11,7 @@ from docutils.core import publish_doctree
 from docutils.parsers.rst import roles
 
 from embedtrain.harvest.documents import text
-from embedtrain.harvest.documents.page import Block, Outline, Page
+from embedtrain.harvest.documents.page import LABEL, Block, Outline, Page, Part
 
 # Nothing is read from other files, run, printed or guessed from a settings file on this machine.
 _SETTINGS = {
@@ -91,6 +91,18 @@ def _role_text(source: str) -> str:
     return shown.removeprefix("!")
 
 
+def _role_target(source: str) -> str:
+    """Where a link of Sphinx leads: "page" for :doc:`title <page>`, ":ref:label" for :ref:`label`; empty for other roles."""
+    match = _ROLE.match(source)
+    name = (match[1] or match[4]) if match else ""
+    if match is None or name not in ("doc", "ref", "numref"):
+        return ""
+    shown = match[2] if match[2] is not None else match[3]
+    titled = _TARGET.match(shown)
+    target = " ".join((shown[titled.end(1) :].strip()[1:-1] if titled else shown).split())
+    return target if name == "doc" else LABEL + target.lower()
+
+
 class _Reader:
     def __init__(self, outline: Outline, dropped: Counter[str]) -> None:
         self._outline = outline
@@ -102,23 +114,29 @@ class _Reader:
 
     # -- inline --------------------------------------------------------------------------------------------------
 
-    def _inline(self, node: nodes.Node) -> str:
+    def _parts(self, node: nodes.Node, target: str = "") -> Iterator[Part]:
+        """The words of a node, and the links among them."""
         if isinstance(node, nodes.Text):
-            return node.astext()
-        if isinstance(node, nodes.problematic):
+            yield node.astext(), target
+        elif isinstance(node, nodes.problematic):
             source = node.astext()
             shown = _role_text(source)
             if shown != source:
                 self._dropped["rst role that is not known, its text kept"] += 1
-            return shown
-        if isinstance(node, nodes.image):
-            return str(node.get("alt") or "")
-        if isinstance(node, (nodes.system_message, nodes.footnote_reference, *_NOTHING)):
-            return ""
-        return "".join(map(self._inline, node.children))
+            yield shown, _role_target(source)
+        elif isinstance(node, nodes.image):
+            yield str(node.get("alt") or ""), target
+        elif not isinstance(node, (nodes.system_message, nodes.footnote_reference, *_NOTHING)):
+            if isinstance(node, nodes.reference):
+                target = str(node.get("refuri") or f"#{node.get('refid', '')}")
+            for child in node.children:
+                yield from self._parts(child, target)
 
     def _line(self, node: nodes.Node) -> str:
-        return self._inline(node).strip()
+        """The words of a node; where there are links among them, they go to the outline."""
+        parts = list(self._parts(node))
+        self._outline.line(parts)
+        return "".join(words for words, _ in parts).strip()
 
     def _is_linked(self, node: nodes.Node) -> bool:
         words = [child for child in node.children if child.astext().strip()]
@@ -137,6 +155,7 @@ class _Reader:
 
     def read(self, node: Any, depth: int) -> None:
         """Read a node of the tree; `depth` counts the sections it stands in."""
+        self._name(node)
         if isinstance(node, nodes.section):
             self._section(node, depth + 1)
         elif isinstance(node, nodes.system_message):
@@ -146,7 +165,7 @@ class _Reader:
         elif isinstance(node, _PARAGRAPHS):
             self._add(self._line(node), linked=self._is_linked(node))
         elif isinstance(node, nodes.image):
-            self._add(self._inline(node))
+            self._add(self._line(node))
         elif isinstance(node, nodes.topic) and "contents" in node.get("classes", []):
             self._dropped["rst table of contents"] += 1
         elif isinstance(node, nodes.table):
@@ -172,13 +191,20 @@ class _Reader:
         elif isinstance(node, nodes.Element) and not isinstance(node, (nodes.colspec, nodes.title, *_NOTHING)):
             self._children(node, depth)
 
+    def _name(self, node: Any) -> None:
+        """Tell the outline what a link may name to lead to a node: its ids, and labels that no other page has."""
+        if isinstance(node, nodes.Element) and not isinstance(node, (nodes.document, *_NOTHING)):
+            explicit = getattr(node.document, "nametypes", {})
+            labels = [LABEL + name for name in node.get("names", ()) if explicit.get(name)]
+            self._outline.anchor(*node.get("ids", ()), *labels)
+
     def _children(self, node: nodes.Element, depth: int, start: int = 0) -> None:
         for child in node.children[start:]:
             self.read(child, depth)
 
     def _section(self, node: nodes.section, depth: int) -> None:
         title = node.children[0] if node.children and isinstance(node.children[0], nodes.title) else None
-        self._outline.heading(depth, " ".join(self._inline(title).split()) if title is not None else "")
+        self._outline.heading(depth, " ".join(self._line(title).split()) if title is not None else "")
         self._children(node, depth, start=int(title is not None))
 
     def _list(self, node: nodes.Element, depth: int) -> None:
@@ -213,7 +239,7 @@ class _Reader:
 
     def _cell(self, node: nodes.Node) -> str:
         if isinstance(node, nodes.TextElement) or not node.children:
-            return self._inline(node)
+            return self._line(node)
         return " ".join(map(self._cell, node.children))
 
     def _lines(self, node: nodes.Element) -> Iterator[str]:
