@@ -1,22 +1,28 @@
-"""`cache`: what is kept between runs, model by model, and its removal: never of anything that is not the store's."""
+"""`cache`: what is kept between runs, model by model, and its removal: never of anything that is not the cache's.
+
+Vectors and scores lie in stores (`store`), replies of language models in one file (`replies`).
+"""
 
 import contextlib
 import datetime
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embedtrain.replies import Replies, kept, remove
 from embedtrain.store import DESCRIPTION, PARTIAL_NAME, SHARD_NAME, STORE_NAME, open_shard, stores_folder
 
 EARLIER = "(by an earlier version)"
+BROKEN = "(cannot be read)"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The vectors of one identity: what made them, how many there are, their size on disk, when they were used."""
+    """Vectors of one identity, or replies of one model: how many, their size on disk, when they were last used."""
 
     id: str
     model: str
@@ -25,11 +31,19 @@ class Entry:
     vectors: int
     bytes: int
     last_used: datetime.date
+    replies: Replies | None = None  # where they are no vectors
 
     @property
     def what(self) -> str:
-        """Vectors of queries or of documents, or scores."""
+        """Vectors of queries or of documents, scores, or replies."""
+        if self.replies:
+            return "replies"
         return str(self.identity.get("role") or self.identity.get("kind") or "?")
+
+    @property
+    def count(self) -> int:
+        """How many vectors or replies there are."""
+        return self.replies.count if self.replies else self.vectors
 
     @property
     def precision(self) -> str:
@@ -38,16 +52,20 @@ class Entry:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            "id": self.id,
-            "model": self.model,
-            "what": self.what,
-            "dimension": self.dimension,
-            "vectors": self.vectors,
-            "bytes": self.bytes,
-            "last_used": self.last_used.isoformat(),
-            "identity": self.identity,
-        }
+        shared = {"id": self.id, "model": self.model, "what": self.what}
+        size = {"bytes": self.bytes, "last_used": self.last_used.isoformat()}
+        if self.replies:
+            return {**shared, "replies": self.replies.count, **size}
+        about = {"dimension": self.dimension, "vectors": self.vectors}
+        return {**shared, **about, **size, "identity": self.identity}
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What was removed, and a sentence for each place where something stays."""
+
+    entries: list[Entry]
+    stays: list[str]
 
 
 def _own_files(folder: Path) -> Iterator[Path]:
@@ -88,36 +106,57 @@ def _read(folder: Path) -> Entry | None:
     )
 
 
+def _entry(found: Replies) -> Entry:
+    model = found.model if found.model is not None else BROKEN if found.broken else EARLIER
+    return Entry(found.path.name, model, {}, 0, 0, found.bytes, found.last_used, found)
+
+
 def contents(model: str | None = None, older_than: int | None = None) -> list[Entry]:
-    """What the cache holds, largest first: all, or that of a model (as it was named), or not used for so many days."""
+    """What the cache holds, largest first: all, or that of a model (as it was named), or not used for so many days.
+
+    Vectors of one identity are of an age; of a model's replies those are listed that were not used for so long. Raises
+    EmbedtrainError where the replies are held by another process.
+    """
+    limit = None if older_than is None else datetime.date.today() - datetime.timedelta(days=older_than)
     folder = stores_folder()
-    folders = sorted(folder.iterdir()) if folder.is_dir() else []
     found = []
-    for path in folders:
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if STORE_NAME.fullmatch(path.name) and path.is_dir() and not path.is_symlink() and (entry := _read(path)):
             found.append(entry)
+    if limit is not None:
+        found = [entry for entry in found if entry.last_used <= limit]
+    found += map(_entry, kept(limit))
     if model is not None:
         found = [entry for entry in found if entry.model == model]
-    if older_than is not None:
-        limit = datetime.date.today() - datetime.timedelta(days=older_than)
-        found = [entry for entry in found if entry.last_used <= limit]
-    return sorted(found, key=lambda entry: (-entry.bytes, entry.id))
+    return sorted(found, key=lambda entry: (-entry.bytes, entry.id, entry.model))
 
 
-def clear(entries: Sequence[Entry]) -> list[Path]:
-    """Remove entries; returns the folders that stay because something else lies in them.
+def clear(entries: Sequence[Entry]) -> Cleared:
+    """Remove entries. A folder stays where something else lies in it, and replies stay while a run has them open.
 
-    A run that has them open goes on with what it has mapped, and may write it again.
+    A run that has vectors open goes on with what it has mapped, and may write it again. Raises EmbedtrainError for
+    replies that cannot be removed.
     """
-    left = []
+    removed: list[Entry] = []
+    stays: list[str] = []
+    by_file: dict[Path, list[Entry]] = defaultdict(list)
     for entry in entries:
+        if entry.replies:
+            by_file[entry.replies.path].append(entry)
+            continue
         folder = stores_folder() / entry.id
         for path in _own_files(folder):
             path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             folder.rmdir()
         if folder.is_dir() and set(folder.iterdir()) - set(_own_files(folder)):
-            left.append(folder)
+            stays.append(f"{folder} stays: it holds files that are not the cache's")
+        removed.append(entry)
+    for path, chosen in by_file.items():
+        if remove([entry.replies for entry in chosen if entry.replies]):
+            removed += chosen
+        else:
+            stays.append(f"{path} stays as it is: a run has it open; clear it when that has ended")
     with contextlib.suppress(OSError):
         stores_folder().rmdir()
-    return left
+    return Cleared(removed, stays)

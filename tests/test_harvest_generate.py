@@ -2,7 +2,7 @@
 
 Deliberate breaks that turn a test red: replies kept at the end of the run instead of one by one; a key of the
 cache without the seed, or with the address; the first documents instead of a sample; replies in the order they
-come; a retry that does not wait for Retry-After, or forgets the error; the API key in an error or in the cache;
+come; queries of a test split rephrased, or asked again in train; rephrased queries rephrased; a retry that does not wait for Retry-After, or forgets the error; the API key in an error or in the cache;
 text with braces formatted twice; a round trip over the sampled documents alone.
 """
 
@@ -22,22 +22,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from completion_server import KEY, reply_to
-from conftest import ROOT
+from conftest import ROOT, RunCli, write_collection
 
-from embedtrain.collection import Texts
+from embedtrain.collection import Collection, Texts
 from embedtrain.config import GenerateOptions
+from embedtrain.console import silent
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.harvest.draft import Document, Draft
+from embedtrain.harvest.draft import Document, Draft, Query
 from embedtrain.harvest.finders import round_trip
-from embedtrain.harvest.generated import LOST, TOO_LONG, check, generate, parse_price, sampled
+from embedtrain.harvest.generated import ELSEWHERE, LOST, TOO_LONG, check, generate, parse_price, sampled
 from embedtrain.harvest.generated.cache import RepliesCache, reply_key
 from embedtrain.harvest.generated.endpoint import Endpoint, base_of, retry_after, waiting_time
 from embedtrain.harvest.generated.prompts import BUILT_IN, Prompt, check_template, find_prompt
+from embedtrain.harvest.generated.rephrasing import OUTSIDE, rephrase
 from embedtrain.harvest.generated.replies import Reply
 from embedtrain.harvest.generated.reply_lines import PREAMBLE
 from embedtrain.hits import Hits
+from embedtrain.replies import replies_file
 
 PLAIN = GenerateOptions(round_trip=0, generate_model="list")
 
@@ -191,7 +195,7 @@ def test_killed_in_the_middle_it_asks_only_for_what_is_missing(served: Served, t
     assert run.returncode == -signal.SIGKILL, said  # it had not ended before
     time.sleep(0.3)  # what was under way at the server
     before = served.log
-    with sqlite3.connect(tmp_path / "cache" / "replies" / "replies-1.sqlite") as database:
+    with sqlite3.connect(tmp_path / "cache" / "replies" / replies_file().name) as database:
         (kept,) = database.execute("SELECT COUNT(*) FROM replies").fetchone()
     database.close()
     # Three at a time, and as many more may have been answered in the moment of the kill: the others are kept.
@@ -207,11 +211,12 @@ def test_killed_in_the_middle_it_asks_only_for_what_is_missing(served: Served, t
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     script = """
 import sys
+from embedtrain.harvest.generated.rephrasing import OUTSIDE, rephrase
 from embedtrain.harvest.generated.replies import Reply
 from embedtrain.harvest.generated.cache import RepliesCache, reply_key
 with RepliesCache() as cache:
     for number in range(60):
-        cache.keep(reply_key({"n": number}), Reply(sys.argv[1], prompt_tokens=number))
+        cache.keep(reply_key({"n": number}), Reply(sys.argv[1], prompt_tokens=number), "m")
 """
     env = {**os.environ, "EMBEDTRAIN_CACHE": str(tmp_path)}
     runs = [subprocess.Popen([sys.executable, "-c", script, name], env=env, cwd=ROOT) for name in "ab"]
@@ -221,17 +226,17 @@ with RepliesCache() as cache:
         with RepliesCache() as cache:
             found = [cache.find(reply_key({"n": number})) for number in range(60)]
             assert all(reply and reply.text in "ab" and reply.prompt_tokens == n for n, reply in enumerate(found))
-            cache.keep(reply_key({"n": 0}), Reply("late"))
+            cache.keep(reply_key({"n": 0}), Reply("late"), "m")
             assert cache.find(reply_key({"n": 0})) == found[0]  # the first stays
             assert cache.find(reply_key({"n": 60})) is None
-            cache.keep(reply_key({"half": 1}), Reply("\ud83d x", "length"))
+            cache.keep(reply_key({"half": 1}), Reply("\ud83d x", "length"), "m")
             assert cache.find(reply_key({"half": 1})) == Reply("? x", "length")
 
 
 def test_a_broken_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBEDTRAIN_CACHE", str(tmp_path))
     (tmp_path / "replies").mkdir()
-    (tmp_path / "replies" / "replies-1.sqlite").write_bytes(b"no database, " * 100)
+    replies_file().write_bytes(b"no database, " * 100)
     with pytest.raises(EmbedtrainError, match=r"cannot be read or written \(file is not a database\); see that"):
         RepliesCache()
     (tmp_path / "file").write_text("")
@@ -568,6 +573,143 @@ def test_rephrased_queries_have_the_documents_of_theirs(served: Served) -> None:
     assert "where does aloe0 grow" in served.log[0]["prompt"] + served.log[1]["prompt"]
     assert set(draft.names("source")) == {"rephrased"}
     assert [document for _, document in pairs(draft)] == ["d0", "d1", "d2"]
+
+    assert draft.notes[0] == ("list was asked for 1 queries of each of 2 queries: 2 came, 0 fewer than asked for")
+
+
+CORPUS = [
+    {"_id": "d1", "title": "Aloe", "text": "Aloe grows on dry slopes where frost is rare."},
+    {"_id": "d2", "title": "", "text": "Cut birch in late summer, when little sap runs."},
+    {"_id": "d3", "title": "", "text": "Cedar oil keeps moths away from wool."},
+    {"_id": "d4", "title": "", "text": "Dahlias are dug up before the first frost."},
+]
+QUERIES = {
+    "q1": "does aloe stand frost",
+    "q2": "best month for pruning birch",
+    "q3": "what repels clothes moths",
+    "q4": "when are dahlias lifted",
+    "q5": "which plants die of cold",
+    "q6": "is wool a plant",
+}
+JUDGED = {
+    "train": [
+        ("q1", "d1", 1),
+        ("q1", "d4", 2),
+        ("q1", "d2", 0),
+        ("q2", "d2", 1),
+        ("q5", "d4", 1),
+        ("q6", "d3", 0),
+    ],
+    "dev": [("q4", "d4", 1)],
+    "test": [("q3", "d3", 1), ("q5", "d1", 1)],
+}
+# The server answers with the words behind "Document:".
+REPHRASE = "Say it in exactly {n} other ways.\nDocument: {text}"
+
+
+def judged_collection(folder: Path, splits: dict[str, list[tuple[str, str, int]]]) -> Path:
+    return write_collection(folder, CORPUS, [{"_id": i, "text": text} for i, text in QUERIES.items()], splits)
+
+
+def rows_of(out: Path, split: str) -> list[tuple[str, str, float, str]]:
+    """(query text, document, grade, source) of a split."""
+    texts = Collection(out).queries
+    table = pq.read_table(out / "qrels" / f"{split}.parquet").to_pylist()
+    return [(texts.by_id(row["query-id"]), row["corpus-id"], row["score"], row["source"]) for row in table]
+
+
+def test_the_command_rephrases_training_queries_and_no_others(
+    served: Served, tmp_path: Path, run_here: RunCli
+) -> None:
+    source = judged_collection(tmp_path / "source", JUDGED)
+    asked = ("--generate", served.url, "--generate-model", "list", "--queries-per-document", "1")
+    done = run_here("harvest", source, *asked, "--prompt", "rephrase", "--round-trip", "0", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    # q5 is asked in test too, q6 has no relevant document, q3 and q4 are not in train.
+    prompts = {row["prompt"].partition("Query:\n")[2].strip() for row in served.log}
+    assert prompts == {QUERIES["q1"], QUERIES["q2"]}
+    new = [row for row in rows_of(tmp_path / "out", "train") if row[3] == "rephrased"]
+    assert [row[1:3] for row in new] == [("d1", 1), ("d4", 1), ("d2", 1)]
+    for split in ("dev", "test"):
+        old = [(QUERIES[query], document, grade, "judged") for query, document, grade in JUDGED[split]]
+        assert rows_of(tmp_path / "out", split) == old
+    assert "list was asked for 1 queries of each of 2 queries: 2 came" in done.stdout
+    assert len(Collection(tmp_path / "out").corpus) == 4
+
+
+def test_a_prompt_of_the_user_that_is_called_rephrase(served: Served, tmp_path: Path, run_here: RunCli) -> None:
+    source = judged_collection(tmp_path / "source", JUDGED)
+    (tmp_path / "rephrase.txt").write_text(REPHRASE)
+    asked = ("--generate", served.url, "--generate-model", "list", "--queries-per-document", "2")
+    done = run_here("harvest", source, *asked, "--prompt", "rephrase.txt", "--round-trip", "0", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    wanted = []
+    for query, documents in (("q1", ["d1", "d4"]), ("q2", ["d2"])):
+        lines = reply_to(REPHRASE.format(n=2, text=QUERIES[query])).splitlines()[1:]
+        wanted += [(line.partition(". ")[2], document) for document in documents for line in lines]
+    new = [row[:2] for row in rows_of(tmp_path / "out", "train") if row[3] == "rephrased"]
+    assert sorted(new) == sorted(wanted)
+    assert len(new) == 6
+
+
+def test_rephrased_queries_stay_out_of_splits_that_are_cut_from_train(
+    served: Served, tmp_path: Path, run_here: RunCli
+) -> None:
+    judged = {"train": [("q1", "d1", 1), ("q2", "d2", 1), ("q3", "d3", 1), ("q4", "d4", 1)]}
+    source = judged_collection(tmp_path / "source", judged)
+    (tmp_path / "rephrase.txt").write_text(REPHRASE)
+    asked = ("--generate", served.url, "--generate-model", "list", "--queries-per-document", "1", "--json")
+    done = run_here(
+        *("harvest", source, *asked, "--prompt", "rephrase.txt", "--round-trip", "0"),
+        *("--split", "test=0.5", "--out", "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    test, train = rows_of(tmp_path / "out", "test"), rows_of(tmp_path / "out", "train")
+    assert {row[3] for row in test} == {"judged"}
+    assert len(test) + len(train) - len([row for row in train if row[3] == "rephrased"]) == 4
+    assert {row[1] for row in train if row[3] == "rephrased"} == {row[1] for row in train}
+    assert json.loads(done.stdout)["dropped"][OUTSIDE] == len(test) > 0
+    # Queries that nothing names any more left with their pairs.
+    assert len(Collection(tmp_path / "out").queries) == len({row[0] for row in test + train}) + 2  # q5, q6
+
+
+def test_what_another_split_asks_is_no_training_query(served: Served) -> None:
+    documents = texts(4)
+    draft = drafted(documents)
+    asked = expected(documents, 1)
+    draft.add_query("own", Query(asked[2][0].upper(), {}))
+    draft.judge("test", "own", "d0", 1, "here")
+    generate(documents, replace(PLAIN, generate=served.url, queries_per_document=1), draft)
+    assert pairs(draft) == [asked[0], asked[1], asked[3]]
+    assert draft.dropped[ELSEWHERE] == 1
+
+
+def test_what_was_rephrased_is_not_rephrased_again(served: Served) -> None:
+    documents = texts(3)
+    draft = drafted(documents)
+    for query in ("q0", "q1"):
+        draft.add_query(query, Query(f"where does aloe grow, {query}", {}))
+        draft.judge("train", query, "d0", 1, "here")
+    options = replace(PLAIN, generate=served.url, prompt="rephrase")
+    rephrase(options, draft, silent, lambda: documents)
+    assert set(draft.names("source")) == {"judged", "rephrased"}
+    draft.db.execute("DELETE FROM done")  # as if it had been killed after its last commit
+    rephrase(options, draft, silent, lambda: documents)
+    assert len(served.log) == 2
+
+
+@pytest.mark.parametrize("splits", [{"test": JUDGED["test"]}, {}, {"train": [("q1", "d1", 0)]}])
+def test_nothing_to_rephrase_is_said(
+    served: Served, tmp_path: Path, run_here: RunCli, splits: dict[str, list[tuple[str, str, int]]]
+) -> None:
+    source = judged_collection(tmp_path / "source", splits)
+    done = run_here("harvest", source, "--generate", served.url, "--prompt", "rephrase", "--out", "out")
+    assert done.returncode == 1
+    assert (
+        "--prompt rephrase has nothing to rephrase: none of the 6 queries has a relevant document" in done.stderr
+    )
+    assert served.log == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_finished_step_is_not_done_again(served: Served, tmp_path: Path) -> None:

@@ -20,27 +20,32 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove what is listed.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the vectors and scores that are kept between runs, model by model, or remove them."""
+    """Show the vectors, scores and replies that are kept between runs, model by model, or remove them."""
     from embedtrain import cache as kept
-    from embedtrain.store import stores_folder
+    from embedtrain.models import cache_folder
 
     entries = kept.contents(model, older_than)
+    stays: list[str] = []
+    if clear:
+        cleared = kept.clear(entries)
+        entries, stays = cleared.entries, cleared.stays
     total = sum(entry.bytes for entry in entries)
-    left = kept.clear(entries) if clear else []
     if as_json:
         listed = [entry.as_dict() for entry in entries]
-        where = str(stores_folder())
-        console.print_json({"folder": where, "bytes": total, "cleared": clear, "entries": listed})
+        where = str(cache_folder())
+        console.print_json({"folder": where, "bytes": total, "cleared": clear, "entries": listed, "stays": stays})
     else:
         rows = [
-            [entry.model, entry.what, f"{entry.vectors:,}", str(entry.dimension), entry.precision]
+            [entry.model, entry.what, f"{entry.count:,}"]
+            + (["-", "-"] if entry.replies else [str(entry.dimension), entry.precision])
             + [console.size(entry.bytes), entry.last_used.isoformat()]
             for entry in entries
         ]
         if rows:
-            console.table(["model", "of", "vectors", "dimension", "precision", "size", "last used"], rows)
+            console.table(["model", "of", "count", "dimension", "precision", "size", "last used"], rows)
         verb = "removed" if clear else "cache"
-        count = sum(entry.vectors for entry in entries)
-        print(f"{verb}: {count:,} vectors, {console.size(total)}, in {stores_folder()}")
-    for folder in left:
-        console.hint(f"{folder} stays: it holds files that are not the cache's")
+        vectors = sum(entry.vectors for entry in entries)
+        replies = sum(entry.count for entry in entries if entry.replies)
+        print(f"{verb}: {vectors:,} vectors, {replies:,} replies, {console.size(total)}, in {cache_folder()}")
+    for sentence in stays:
+        console.hint(sentence)

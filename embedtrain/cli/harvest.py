@@ -88,7 +88,10 @@ def harvest(
             if Path(options.prompt).is_file():
                 inputs.append(Input.of("prompt", Path(options.prompt)))
             inputs += [Input.of("excluded", folder) for folder, _ in map(_with_split, excluded)]
-            return Claim(out, kind="collection", stage="harvest", options=options, inputs=inputs, force=force)
+            beside = [Path(options.dropped)] if options.dropped else []
+            return Claim(
+                out, kind="collection", stage="harvest", options=options, inputs=inputs, beside=beside, force=force
+            )
 
         def work(claim: Any, progress: console.Progress) -> None:
             from embedtrain.harvest import harvest

@@ -13,7 +13,9 @@ def _flag(kind: Any, name: str, text: str, **limits: Any) -> Any:
 
 PAGES: dict[str, Any] = {
     "pairs": _flag(
-        str, "--pairs", "Pairs of pages: title, description, heading, faq, opening, adjacent, self; with commas."
+        str,
+        "--pairs",
+        "Pairs of pages: title, description, heading, faq, opening, adjacent, links, self; with commas.",
     ),
     "code": _flag(str, "--code", "Code blocks of pages: keep or drop."),
     "chunk_tokens": _flag(
@@ -46,6 +48,12 @@ TABLES: dict[str, Any] = {
     "time_column": _flag(str, "--time-column", "Column with the time: ISO dates or seconds since 1970."),
     "collection": _flag(
         str, "--texts", "What the ids in a table or log stand for: a collection, or a table of texts."
+    ),
+    "topic_field": _flag(
+        str,
+        "--topic-field",
+        "What of a TREC topic is the query: title, description, narrative, question, query; auto: title, or query "
+        "where there is none.",
     ),
     "max_pairs_per_class": _flag(
         int | None, "--max-pairs-per-class", "Pairs made of one class or cluster [default: 10 a text].", min=1
@@ -82,7 +90,9 @@ GENERATED: dict[str, Any] = {
         metavar="URL|MODEL",
     ),
     "generate_model": _flag(str, "--generate-model", "The server's model [default: the only one it has]."),
-    "generate_limit": _flag(int | None, "--generate-limit", "Documents at most, a seeded sample.", min=1),
+    "generate_limit": _flag(
+        int | None, "--generate-limit", "Documents (or queries to rephrase) at most, a seeded sample.", min=1
+    ),
     "generate_workers": _flag(int, "--generate-workers", "Requests at a time.", min=1),
     "generate_timeout": _flag(float, "--generate-timeout", "Seconds a request may take."),
     "generate_tokens": _flag(int, "--generate-tokens", "Tokens of a reply at most.", min=1),
@@ -152,7 +162,7 @@ HARVEST: dict[str, Any] = {
     "kind": _flag(
         str,
         "--kind",
-        "auto, beir, table, clicks, documents (or one of markdown, html, rst, text, pdf), or titles (title -> text of "
+        "auto, beir, trec, table, clicks, documents (or one of markdown, html, rst, text, pdf), or titles (title -> text of "
         "a corpus).",
     ),
     **PAGES,

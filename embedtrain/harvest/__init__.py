@@ -20,13 +20,14 @@ from embedtrain.harvest.documents.passages import estimate_tokens
 from embedtrain.harvest.draft import Draft, open_draft
 from embedtrain.harvest.split import cut, limit_queries, parse_shares, sample_documents
 from embedtrain.harvest.summary import summary
+from embedtrain.harvest.trec import is_collection
 from embedtrain.harvest.writing import write
 
 __all__ = ["harvest", "recognise"]
 
 # The module of each kind of source; its `read` adds a source to the draft. Loaded when asked for: some need packages of
 # their own. Kinds of pages are in `pages`.
-_MODULES = {"beir": "beir", "table": "tables", "clicks": "clicks", "titles": "titles"}
+_MODULES = {"beir": "beir", "table": "tables", "clicks": "clicks", "titles": "titles", "trec": "trec"}
 KINDS = (*_MODULES, pages.DOCUMENTS, *pages.FORMATS)
 _FORMATS = ("parquet", "jsonl")
 _SPLIT_BY = ("hash", "time")
@@ -36,18 +37,28 @@ def recognise(source: Path) -> str:
     """The kind of a source, by what it holds; EmbedtrainError where it cannot be told."""
     source = readers.files(source)[0]
     if source.is_dir():
-        if any(file.name.startswith(("corpus.", "corpus-")) and readers.suffix(file) for file in source.iterdir()):
+        tables = [file.name for file in source.iterdir() if readers.suffix(file)]
+        corpus, queries = (
+            any(name.startswith((f"{table}.", f"{table}-")) for name in tables) for table in ("corpus", "queries")
+        )
+        if corpus and queries:
+            return "beir"
+        if is_collection(source):
+            return "trec"
+        if corpus:
             return "beir"
         if kind := pages.kind_of(source):
             return kind
+    elif source.is_file() and is_collection(source):
+        return "trec"
     elif pages.is_archive(source) or pages.is_page(source.name):
         return pages.kind_of(source) or pages.DOCUMENTS
     elif readers.suffix(source):
         _, first = next(readers.rows(source, bad=lambda number, why: None), (0, {}))
         return "clicks" if is_log(first) else "table"
     raise EmbedtrainError(
-        f"cannot tell what {source} is: a folder with a corpus file, pages ({', '.join(pages.FORMATS)}) in a folder or "
-        f"archive, or a table ({', '.join(readers.SUFFIXES)}) is read; give --kind or convert it"
+        f"cannot tell what {source} is: a folder with a corpus file, topics and qrels of TREC, "
+        f"pages ({', '.join(pages.FORMATS)}) in a folder or archive, or a table ({', '.join(readers.SUFFIXES)}) is read; give --kind or convert it"
     )
 
 
@@ -77,11 +88,23 @@ def _fill(
 
 def _generate(draft: Draft, options: HarvestOptions, progress: Progress) -> None:
     from embedtrain.harvest.generated import generate
+    from embedtrain.harvest.generated.rephrasing import rephrase, rephrases
 
-    texts = Texts.of(
-        ((identifier, document.title, document.text) for _, identifier, document in draft.documents()), titled=True
-    )
-    generate(texts, options, draft, progress)
+    def documents() -> Texts:
+        rows = ((identifier, document.title, document.text) for _, identifier, document in draft.documents())
+        return Texts.of(rows, titled=True)
+
+    if rephrases(options):
+        rephrase(options, draft, progress, documents)
+    else:
+        generate(documents(), options, draft, progress)
+
+
+def _keep_rephrased_in_train(draft: Draft, options: HarvestOptions) -> None:
+    from embedtrain.harvest.generated.rephrasing import keep_in_train, rephrases
+
+    if rephrases(options):
+        keep_in_train(draft)
 
 
 def _steps(
@@ -113,6 +136,8 @@ def _steps(
     )
     steps["filled"] = lambda: _check_filled(draft, sources)
     steps["split"] = lambda: cut(draft, shares, seed, by_time=options.split_by == "time")
+    if options.generate and shares:
+        steps["rephrased"] = lambda: _keep_rephrased_in_train(draft, options)
     if (limit := options.limit) is not None:
         steps["limit"] = lambda: limit_queries(draft, limit)
     if (documents := options.documents) is not None:

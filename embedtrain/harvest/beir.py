@@ -57,7 +57,8 @@ def _read_queries(folder: Path, draft: Draft) -> None:
     refuse_clashes("query", folder, draft.marked(f"clash of queries in {folder}"))
 
 
-def _read_judgements(split: str, path: Path, draft: Draft) -> None:
+def read_judgements(split: str, path: Path, draft: Draft) -> None:
+    """Add the judgements of a qrels file to a split; EmbedtrainError for ids that are not there, or a file without any."""
     loop, nouns = f"{path} judgements", ("query", "document")
     for number, (query, document, grade) in draft.new(loop, judgements(path)):
         where, row = f"{path} line {number}", {"query": query, "document": document}
@@ -94,5 +95,5 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
     progress("read collection", 2, steps, "queries")
     for step, (split, path) in enumerate(splits.items(), start=3):
         if not draft.finished(f"{path} judgements"):
-            _read_judgements(split, path, draft)
+            read_judgements(split, path, draft)
         progress("read collection", step, steps, split)

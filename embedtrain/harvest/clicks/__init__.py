@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from embedtrain.collection import is_blank
 from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.harvest.clicks.model import LEVEL
@@ -27,7 +26,8 @@ from embedtrain.harvest.clicks.verdicts import (
     believe,
     judge,
 )
-from embedtrain.harvest.draft import Document, Draft, refuse_clashes
+from embedtrain.harvest.draft import Draft
+from embedtrain.harvest.known import add_documents
 from embedtrain.harvest.tables.lookup import Lookup
 
 
@@ -59,14 +59,6 @@ def _summary(verdicts: Verdicts, beliefs: Beliefs, log: Log, options: ClickOptio
         )
 
 
-def _add_collection(known: Lookup, collection: str, draft: Draft) -> None:
-    for found in draft.new(f"{collection} collection", known.documents()):
-        if is_blank(found.title) and is_blank(found.text):
-            draft.drop("empty document", document=found.id)
-        elif not draft.add_document(found.id, Document(found.title, found.text, {})):
-            refuse_clashes("document", collection, [found.id])
-
-
 def _silent(reason: str, **row: object) -> None:
     """Drop what was counted before."""
 
@@ -84,7 +76,7 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
         return
     known = Lookup(Path(asked.collection)) if asked.collection else None
     if known is not None:
-        _add_collection(known, asked.collection, draft)
+        add_documents(known, asked.collection, draft)
     # After a kill the counts are made again; what was dropped and said on the way stays as it was.
     again = draft.finished(f"{loop} counted")
     log = read_log(source, asked, draft, known, _silent if again else draft.drop, progress)

@@ -10,21 +10,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from embedtrain.collection import Texts
 from embedtrain.config import GenerateOptions
 from embedtrain.console import Progress, silent
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.harvest.draft import Draft
+from embedtrain.harvest.draft import TRAIN, Draft
 from embedtrain.harvest.finders import NEED, Finder, check_names, found_again, open_finders
 from embedtrain.harvest.generated.cache import RepliesCache, reply_key
 from embedtrain.harvest.generated.endpoint import Endpoint
 from embedtrain.harvest.generated.prompts import Prompt, find_prompt
-from embedtrain.harvest.generated.replies import Queries, Reply, queries_of
+from embedtrain.harvest.generated.replies import COPIED, Queries, Reply, queries_of
+from embedtrain.harvest.identity import number, query_key
+from embedtrain.harvest.ledger import Ints
 from embedtrain.harvest.split import stable_unit
 
-SOURCE = "generated"
+SOURCE, REPHRASED = "generated", "rephrased"
 TOO_LONG = "document longer than the language model reads"
 LOST = "generated query that does not find its document"
+ELSEWHERE = "generated query that another split asks"
+ITSELF = "rephrased query is the query itself"
 
 _BLOCK = 1_024  # documents whose queries are searched for together
 
@@ -145,7 +151,7 @@ class _Work:
             if reply.finish == "too long":  # and may fit another time, with another limit of the server
                 self._unfit.add(keys[place])
             else:
-                self._cache.keep(keys[place], reply)
+                self._cache.keep(keys[place], reply, self._writer.name)
             tokens += (reply.prompt_tokens or 0) + (reply.reply_tokens or 0)
             elapsed = max(time.monotonic() - started, 1e-9)
             progress(
@@ -212,14 +218,16 @@ def generate(
         work = _Work(documents, writer or open_writer(options), options, prompt, cache)
         work.ask(progress)
         finders = open_finders(options.round_trip_by, corpus, language, progress) if options.round_trip else []
-        source = "rephrased" if prompt.name == "rephrase" else SOURCE
+        source = REPHRASED if prompt.name == "rephrase" else SOURCE
+        elsewhere = _asked_elsewhere(draft)
         for start in draft.new(f"{step}: pairs", range(0, len(work.rows), _BLOCK)):
             rows = work.rows[start : start + _BLOCK]
-            pairs = _read(work, rows, draft, positives or (lambda identifier: [identifier]))
+            pairs = _read(work, rows, draft, positives)
+            pairs = _new(pairs, elsewhere, draft)
             for query, document in _kept(pairs, finders, corpus, options, draft):
                 draft.add_weak_pair(query, document, source)
             progress("read replies", start + len(rows), len(work.rows), "")
-        draft.notes.extend(_notes(work, prompt, options))
+        draft.notes.extend(_notes(work, prompt, options, "queries" if positives else "documents"))
         if finders:
             names = f" {'and' if options.round_trip_need == 'all' else 'or'} ".join(
                 finder.name for finder in finders
@@ -232,20 +240,44 @@ def generate(
 
 
 def _read(
-    work: _Work, rows: Sequence[int], draft: Draft, positives: Callable[[str], Sequence[str]]
+    work: _Work, rows: Sequence[int], draft: Draft, positives: Callable[[str], Sequence[str]] | None
 ) -> list[tuple[str, str]]:
     """The (query, document id) pairs of some replies; what is dropped is counted."""
     pairs = []
     for row in rows:
         identifier, reply = work.documents.ids[row], work.reply(row)
+        about = {"rephrases" if positives else "document": identifier}
         if reply.finish == "too long":
-            draft.drop(TOO_LONG, document=identifier)
+            draft.drop(TOO_LONG, **about)
             continue
         queries = work.queries(row, reply)
         for reason, text in queries.dropped:
-            draft.drop(reason, query=text, document=identifier)
-        pairs += [(query, document) for document in positives(identifier) for query in queries.kept]
+            draft.drop(ITSELF if positives and reason == COPIED else reason, query=text, **about)
+        documents = positives(identifier) if positives else [identifier]
+        pairs += [(query, document) for document in documents for query in queries.kept]
     return pairs
+
+
+def _asked_elsewhere(draft: Draft) -> Ints:
+    """What the queries of all splits but train are compared by, ascending: those are measured with, not trained on."""
+    statement = (
+        "SELECT DISTINCT key FROM queries WHERE n IN (SELECT query FROM pairs WHERE split != ?) ORDER BY key"
+    )
+    (keys,) = draft.columns(statement, [np.int64], (draft.name("split", TRAIN),))
+    return keys
+
+
+def _new(pairs: list[tuple[str, str]], elsewhere: Ints, draft: Draft) -> list[tuple[str, str]]:
+    """Those pairs whose query no other split asks."""
+    kept = []
+    for query, document in pairs:
+        key = number(query_key(query))
+        place = int(np.searchsorted(elsewhere, key))
+        if place < len(elsewhere) and elsewhere[place] == key:
+            draft.drop(ELSEWHERE, query=query, document=document)
+        else:
+            kept.append((query, document))
+    return kept
 
 
 def _kept(
@@ -264,7 +296,7 @@ def _kept(
             draft.drop(LOST, query=query, document=document)
 
 
-def _notes(work: _Work, prompt: Prompt, options: GenerateOptions) -> list[str]:
+def _notes(work: _Work, prompt: Prompt, options: GenerateOptions, noun: str) -> list[str]:
     """What was asked, what came and what it cost; the same whether replies were in the cache or not."""
     came: Counter[str] = Counter()
     for row in work.rows:
@@ -280,7 +312,7 @@ def _notes(work: _Work, prompt: Prompt, options: GenerateOptions) -> list[str]:
         came["uncounted"] += reply.prompt_tokens is None or reply.reply_tokens is None
     sample = f" (a sample of {len(work.documents):,})" if len(work.rows) < len(work.documents) else ""
     notes = [
-        f"{work.name} was asked for {work.wanted} queries of each of {len(work.rows):,} documents{sample}: "
+        f"{work.name} was asked for {work.wanted} queries of each of {len(work.rows):,} {noun}{sample}: "
         f"{came['queries']:,} came, {came['short']:,} fewer than asked for",
         prompt.shown,
     ]

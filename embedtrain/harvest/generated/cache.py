@@ -1,29 +1,22 @@
 """Replies on disk between runs: what was answered once is never asked again.
 
-One SQLite file for all models. Its key is everything a reply depends on (`reply_key`), but not where the model was
-reached. Each reply is kept as it comes, so a killed run goes on from there; several processes may write at once,
-and the reply that came first is everybody's.
+One SQLite file for all models (its form: `embedtrain.replies`). Its key is everything a reply depends on
+(`reply_key`), but not where the model was reached. Each reply is kept as it comes, so a killed run goes on from
+there; several processes may write at once, and the reply that came first is everybody's. With it stand the model's
+name and the day it was last used, for `embedtrain cache`.
 """
 
+import datetime
 import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from embedtrain.errors import EmbedtrainError
 from embedtrain.harvest.generated.replies import Reply
-from embedtrain.models import cache_folder
-
-# The form of what lies on disk and of its keys: another one is another file.
-_FORM = 1
-_WAIT = 60.0  # seconds for another process to finish its writing
-_TABLE = """
-CREATE TABLE IF NOT EXISTS replies (
-    key BLOB PRIMARY KEY, text TEXT NOT NULL, finish TEXT NOT NULL, prompt_tokens INTEGER, reply_tokens INTEGER
-) WITHOUT ROWID"""
+from embedtrain.replies import TABLE, WAIT, replies_file
 
 
 def reply_key(parts: Mapping[str, Any]) -> bytes:
@@ -31,26 +24,21 @@ def reply_key(parts: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()
 
 
-def replies_folder() -> Path:
-    """The folder that holds the replies of all models."""
-    return cache_folder() / "replies"
-
-
 class RepliesCache:
     """The replies that were kept, for a `with` block. EmbedtrainError where the file cannot be read or written."""
 
     def __init__(self) -> None:
-        self.path = replies_folder() / f"replies-{_FORM}.sqlite"
+        self.path = replies_file()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
+            self._db = sqlite3.connect(self.path, timeout=WAIT, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise self._error(error) from error
         try:
             # Nothing that was kept is lost with the process, and no reply waits for the disk.
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.execute(_TABLE)
+            self._db.execute(TABLE)
         except sqlite3.Error as error:
             self._db.close()
             raise self._error(error) from error
@@ -64,21 +52,25 @@ class RepliesCache:
         self._db.close()
 
     def find(self, key: bytes) -> Reply | None:
-        """The reply that was kept under a key, if there is one."""
+        """The reply that was kept under a key, if there is one; it counts as used today."""
+        today = datetime.date.today().isoformat()
         try:
             row = self._db.execute(
-                "SELECT text, finish, prompt_tokens, reply_tokens FROM replies WHERE key = ?", (key,)
+                "SELECT used, text, finish, prompt_tokens, reply_tokens FROM replies WHERE key = ?", (key,)
             ).fetchone()
+            if row is not None and row[0] < today:
+                self._db.execute("UPDATE replies SET used = ? WHERE key = ?", (today, key))
         except sqlite3.Error as error:
             raise self._error(error) from error
-        return None if row is None else Reply(*row)
+        return None if row is None else Reply(*row[1:])
 
-    def keep(self, key: bytes, reply: Reply) -> None:
-        """Keep a reply, on disk at once; where another process was first, its reply stays."""
+    def keep(self, key: bytes, reply: Reply, model: str) -> None:
+        """Keep a reply of a model, on disk at once; where another process was first, its reply stays."""
         # Half of a pair of surrogates, which JSON may spell, is no text that a file could hold.
         text = reply.text.encode("utf-8", "replace").decode("utf-8")
+        values = (key, model, datetime.date.today().isoformat(), text, *reply[1:])
         try:
-            self._db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)", (key, text, *reply[1:]))
+            self._db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         except sqlite3.Error as error:
             raise self._error(error) from error
 

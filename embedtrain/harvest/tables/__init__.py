@@ -11,6 +11,7 @@ from embedtrain.config import HarvestOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError, first_three
 from embedtrain.harvest.draft import Document, Draft, refuse_clashes
+from embedtrain.harvest.known import add_documents
 from embedtrain.harvest.tables.cells import Text
 from embedtrain.harvest.tables.classes import Classes
 from embedtrain.harvest.tables.graph import citation
@@ -243,11 +244,7 @@ def read(source: Path, options: HarvestOptions, draft: Draft, progress: Progress
     lookup = None
     if settings.collection:
         lookup = Lookup(Path(settings.collection))
-        for document in draft.new(f"{settings.collection} collection", lookup.documents()):
-            if is_blank(document.title) and is_blank(document.text):
-                draft.drop("empty document", document=document.id)
-            elif not draft.add_document(document.id, Document(document.title, document.text, {})):
-                refuse_clashes("document", settings.collection, [document.id])
+        add_documents(lookup, settings.collection, draft)
     for item in draft.new(f"{source} table", found(str(source), files, settings, lookup, progress)):
         if isinstance(item, Drop):
             draft.drop(item.reason, **item.row)
