@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,8 @@ class Claim:
     """A stage's claim on one output: knows whether the work is done already, and how to record it when it is.
 
     The key is the hash of kind, schema, stage, options, seed, version and inputs. An output whose record has the
-    same key is up to date; a folder only while its files are as they were written.
+    same key is up to date; a folder only while its files are as they were written, and while what the stage writes
+    `beside` it is there.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class Claim:
         stage: str,
         options: Any,
         inputs: list[Input],
+        beside: Sequence[Path] = (),
         force: bool = False,
     ) -> None:
         self.out = out
@@ -166,7 +168,7 @@ class Claim:
         if not helping:
             atomic.sweep(out)
         self._existing = read_record(out) if out.exists() else None
-        self.up_to_date = not force and self._is_up_to_date()
+        self.up_to_date = not force and self._is_up_to_date() and all(path.exists() for path in beside)
         self._created: list[Path] = []
         if not self.up_to_date and not helping:
             self._created = atomic.ensure_writable(out)

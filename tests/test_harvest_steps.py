@@ -267,3 +267,21 @@ def test_time_copies_and_parts_from_the_command_line(run_here: RunCli, tmp_path:
     found = Collection(tmp_path / "c")
     newest = {found.queries.by_id(query) for query in found.qrels("test")}
     assert newest == {"title 8", "title 9"}
+
+
+def test_a_file_of_dropped_rows_that_is_gone_is_written_again(run_here: RunCli, tmp_path: Path) -> None:
+    table = tmp_path / "rows.jsonl"
+    table.write_text(
+        '{"query": "red fox", "document": "It lives in dens."}\n{"query": "", "document": "Nobody asks."}\n',
+        "utf-8",
+    )
+    dropped = tmp_path / "dropped.jsonl"
+    command = ["harvest", str(table), "--dropped", str(dropped), "--out", str(tmp_path / "out"), "--json"]
+    first = json.loads(run_here(*command).stdout)
+    text = dropped.read_text("utf-8")
+    assert "empty query" in text
+    assert json.loads(run_here(*command).stdout)["up_to_date"]
+    dropped.unlink()
+    again = json.loads(run_here(*command).stdout)
+    assert (first["up_to_date"], again["up_to_date"]) == (False, False)
+    assert dropped.read_text("utf-8") == text
