@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from embedtrain.collection import Qrels
 from embedtrain.harvest.draft import Document, Draft, Query
 
@@ -47,7 +49,10 @@ def triples(draft: Draft) -> list[tuple[str, str, str]]:
     """(source, query, document text), in the order in which they came."""
     names = {number: name for name, number in draft.names("source").items()}
     pairs = draft.pairs()
-    queries, documents = draft.ids("queries", pairs.query), draft.ids("documents", pairs.document)
+    queries, documents = (
+        dict(zip(numbers.tolist(), draft.ids(table, numbers), strict=True))
+        for table, numbers in (("queries", np.unique(pairs.query)), ("documents", np.unique(pairs.document)))
+    )
     return [
         (names[int(source)], draft.query(queries[int(query)]).text, draft.document(documents[int(document)]).text)
         for source, query, document in zip(pairs.source, pairs.query, pairs.document, strict=True)

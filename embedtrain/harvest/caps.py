@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from embedtrain.harvest import changes
 from embedtrain.harvest.draft import JUDGED, TRAIN, Draft, Pairs
 from embedtrain.harvest.ledger import Ints
-from embedtrain.harvest.split import stable_unit
+from embedtrain.harvest.split import units
 from embedtrain.harvest.summary import shorten
 
 _SHOWN = 3
@@ -43,14 +43,15 @@ def cap(draft: Draft, per_document: int, per_query: int, seed: int) -> None:
             continue
         pairs = _weak(draft)
         of = getattr(pairs, side)
-        if not len(of) or np.unique(of, return_counts=True)[1].max() <= most:
+        named, counts = np.unique(of, return_counts=True)
+        popular = np.isin(of, named[counts > most])
+        if not popular.any():
             continue
         other = "queries" if side == "document" else "documents"
-        partners = getattr(pairs, "query" if side == "document" else "document")
-        ids = draft.ids(other, partners)
-        units = np.array([stable_unit(seed, "cap", ids[n]) for n in partners.tolist()])
-        beyond = _beyond(of, units, pairs.weight, most)
-        named, counts = np.unique(of, return_counts=True)
+        partners = getattr(pairs, "query" if side == "document" else "document")[popular]
+        order = units(draft, other, partners, seed, "cap")
+        beyond = np.zeros(len(of), dtype=bool)
+        beyond[popular] = _beyond(of[popular], order, pairs.weight[popular], most)
         top = np.lexsort((named, -counts))[:_SHOWN]
         table = "documents" if side == "document" else "queries"
         told = "; ".join(

@@ -80,7 +80,9 @@ class Cleaner:
         if is_blank(text):
             return f"empty {noun}"
         options = self.options
-        if not _WORD.search(_LINK.sub("", text)):
+        # Most texts hold no link; taking out none takes longer than all the rest.
+        linked = any(sign in text for sign in ("@", "://")) or "www." in text.casefold()
+        if not _WORD.search(_LINK.sub("", text) if linked else text):
             return f"{noun} of links or signs only"
         shortest = options.min_query_characters if noun == "query" else options.min_document_characters
         if len(" ".join(text.split())) < shortest:

@@ -13,7 +13,7 @@ from embedtrain.console import Progress
 from embedtrain.harvest import changes
 from embedtrain.harvest.draft import JUDGED, TRAIN, Draft
 from embedtrain.harvest.finders import check_names, found_again, open_finders
-from embedtrain.harvest.split import stable_unit
+from embedtrain.harvest.split import units
 from embedtrain.tokens import AUTO
 
 
@@ -34,9 +34,8 @@ def keep_consistent(
     pairs = draft.pairs(TRAIN)
     weak = (pairs.source != draft.name("source", JUDGED)) & (pairs.grade > 0)
     numbers = draft.keys("documents")[0]
-    ids = draft.ids("documents", numbers)
     parts = -(-len(numbers) // sample)
-    part_of = np.array([int(stable_unit(seed, "consistency", ids[n]) * parts) for n in numbers.tolist()])
+    part_of = (units(draft, "documents", numbers, seed, "consistency") * parts).astype(np.int64)
     of_pair = part_of[np.searchsorted(numbers, pairs.document)]
     kept = np.ones(len(pairs.p), dtype=bool)
     for part in range(parts):
@@ -44,7 +43,8 @@ def keep_consistent(
         if not len(chosen):
             continue
         documents = numbers[part_of == part]
-        texts = Texts.of(((ids[n], "", draft.text("documents", n)) for n in documents.tolist()), titled=False)
+        named = zip(draft.ids("documents", documents), documents.tolist(), strict=True)
+        texts = Texts.of(((identifier, "", draft.text("documents", n)) for identifier, n in named), titled=False)
         places = np.searchsorted(documents, pairs.document[chosen])
         asked = [draft.text("queries", n) for n in pairs.query[chosen].tolist()]
         kept[chosen] = found_again(

@@ -316,11 +316,11 @@ class Draft(Ledger):
         groups, documents = self.columns(statement, [np.int64, np.int64])
         return groups, documents
 
-    def ids(self, table: str, numbers: Ints) -> dict[int, str]:
-        """The ids of documents or queries by their numbers."""
-        self.choose(np.unique(numbers))
-        rows = self.read(f"SELECT n, id FROM {table} JOIN chosen USING (n) ORDER BY n")
-        return dict(rows)
+    def ids(self, table: str, numbers: Ints) -> Iterator[str]:
+        """The ids of documents or queries by their numbers, which ascend; they are never all in memory."""
+        self.choose(numbers)
+        for (identifier,) in self.read(f"SELECT id FROM {table} JOIN chosen USING (n) ORDER BY n"):
+            yield identifier
 
     def own(self, table: str) -> NDArray[np.bool_]:
         """Whether each document or query, by ascending number, came with an id of its own."""

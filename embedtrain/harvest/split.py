@@ -100,10 +100,12 @@ def components(draft: Draft, pairs: Pairs) -> tuple[Ints, Ints]:
     return queries, np.unique(label, return_inverse=True)[1]
 
 
-def _units(draft: Draft, table: str, numbers: Ints, seed: int, purpose: str) -> NDArray[np.float64]:
-    """The stable unit of each of some documents or queries, by their ids."""
-    ids = draft.ids(table, numbers)
-    return np.array([stable_unit(seed, purpose, ids[n]) for n in numbers.tolist()], dtype=np.float64)
+def units(draft: Draft, table: str, numbers: Ints, seed: int, purpose: str) -> NDArray[np.float64]:
+    """The stable unit of each of some documents or queries, by their ids. As long as `numbers`"""
+    named, place = np.unique(numbers, return_inverse=True)
+    ids = draft.ids(table, named)
+    found = np.fromiter((stable_unit(seed, purpose, identifier) for identifier in ids), np.float64, len(named))
+    return found[place]
 
 
 def _smallest(group: Ints, value: NDArray[np.float64], count: int) -> Ints:
@@ -121,13 +123,13 @@ def _points(draft: Draft, pairs: Pairs, queries: Ints, groups: Ints, seed: int) 
     positive = pairs.grade > 0
     documents, index = np.unique(pairs.document[positive], return_index=True)
     of_document = groups[np.searchsorted(queries, pairs.query[positive][index])]
-    chosen = _smallest(of_document, _units(draft, "documents", documents, seed, "member"), count)
+    chosen = _smallest(of_document, units(draft, "documents", documents, seed, "member"), count)
     points = np.empty(count, dtype=np.float64)
     some = chosen >= 0
-    points[some] = _units(draft, "documents", documents[chosen[some]], seed, "split")
+    points[some] = units(draft, "documents", documents[chosen[some]], seed, "split")
     if not some.all():
-        of_query = _smallest(groups, _units(draft, "queries", queries, seed, "member"), count)
-        points[~some] = _units(draft, "queries", queries[of_query[~some]], seed, "split")
+        of_query = _smallest(groups, units(draft, "queries", queries, seed, "member"), count)
+        points[~some] = units(draft, "queries", queries[of_query[~some]], seed, "split")
     return points
 
 
@@ -238,6 +240,6 @@ def sample_documents(draft: Draft, count: int, seed: int) -> None:
             f"give at least {len(judged)}, or fewer queries with --limit"
         )
     others = documents[~np.isin(documents, judged)]
-    units = _units(draft, "documents", others, seed, "documents")
+    units = units(draft, "documents", others, seed, "documents")
     left = others[np.argsort(units, kind="stable")][count - len(judged) :]
     changes.remove(draft, "documents", np.sort(left), "document outside the sample")
