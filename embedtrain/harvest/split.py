@@ -240,6 +240,6 @@ def sample_documents(draft: Draft, count: int, seed: int) -> None:
             f"give at least {len(judged)}, or fewer queries with --limit"
         )
     others = documents[~np.isin(documents, judged)]
-    units = units(draft, "documents", others, seed, "documents")
-    left = others[np.argsort(units, kind="stable")][count - len(judged) :]
+    order = units(draft, "documents", others, seed, "documents")
+    left = others[np.argsort(order, kind="stable")][count - len(judged) :]
     changes.remove(draft, "documents", np.sort(left), "document outside the sample")
