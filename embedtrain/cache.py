@@ -117,7 +117,10 @@ def contents(model: str | None = None, older_than: int | None = None) -> list[En
     Vectors of one identity are of an age; of a model's replies those are listed that were not used for so long. Raises
     EmbedtrainError where the replies are held by another process.
     """
-    limit = None if older_than is None else datetime.date.today() - datetime.timedelta(days=older_than)
+    limit = None
+    if older_than is not None:
+        today = datetime.date.today()
+        limit = today - datetime.timedelta(days=min(older_than, (today - datetime.date.min).days))
     folder = stores_folder()
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:

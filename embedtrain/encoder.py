@@ -181,7 +181,7 @@ class Encoder:
     @property
     def shape(self) -> tuple[int, int]:
         """Size of a token's vector inside the model, and the number of layers."""
-        settings = self.settings
+        settings = getattr(getattr(self.input_module("document"), "model", None), "config", None)
         size = getattr(settings, "hidden_size", None) or self.dimension or 384
         return int(size), int(getattr(settings, "num_hidden_layers", None) or 1)
 
@@ -241,9 +241,12 @@ class Encoder:
         return inference.widened(features, self.input_module(role).tokenizer, width)
 
     @property
-    def settings(self) -> object:
-        """The configuration of the transformer inside; empty where there is none."""
-        return getattr(getattr(self.input_module("document"), "model", None), "config", "")
+    def settings(self) -> list[object]:
+        """The configuration of the transformer inside, of both where there are two towers; empty where there is none."""
+        towers = [self.input_module("query"), self.input_module("document")]
+        modules = {id(module): module for module in towers}
+        models = (getattr(module, "model", None) for module in modules.values())
+        return [settings for model in models if (settings := getattr(model, "config", None)) is not None]
 
     def identity(self, role: Role) -> dict[str, Any]:
         """Whatever may change the last bits of a vector but its text; pooling is part of the settings."""

@@ -76,6 +76,7 @@ class Passages(Documents):
         self._path, self._column = path, column
         self._without = len(corpus) - len(known)
         self._ties = Ties(self.ids)
+        self._cut = False  # whether a search may have found more passages than it was asked for
 
     def depth(self, k: int) -> int:
         """How many passages to ask for: what is best among them is exact for as many documents as they are of."""
@@ -83,6 +84,8 @@ class Passages(Documents):
 
     def ranked(self, hits: Hits, k: int) -> Hits:
         """Documents by the score of their best passage; passages of other documents leave."""
+        asked = self.depth(k)
+        self._cut |= asked < len(self.texts) and any(len(found) >= asked for found in hits.positions)
         positions, scores = [], []
         for found, values in zip(hits.positions, hits.scores, strict=True):
             documents = self._of[found]
@@ -115,8 +118,13 @@ class Passages(Documents):
         return said
 
     def too_few(self, systems: Sequence[System], deepest: int) -> list[str]:
-        """Sentences on systems whose passages are of fewer documents than the largest cutoff looks at."""
-        found = []
+        """Sentences on systems whose passages are of fewer documents than the largest cutoff looks at.
+
+        There are none where every search found all the passages that there are for it.
+        """
+        found: list[str] = []
+        if not self._cut:
+            return found
         for system in systems:
             short = sum(len(places) < deepest for places in system.hits.positions)
             if short and "seeds" not in system.about and "run" not in system.about:

@@ -42,12 +42,16 @@ class Workers:
             return
         threads = torch.get_num_threads()
         waiting: deque[Future[Made]] = deque()
-        for item in items:
-            waiting.append(self._pool.submit(function, item))
-            if len(waiting) > 2 * self.count:
+        try:
+            for item in items:
+                waiting.append(self._pool.submit(function, item))
+                if len(waiting) > 2 * self.count:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-        # A worker's number of threads became that of threads yet to come; the caller's own it does not touch.
-        if torch.get_num_threads() == threads:
-            torch.set_num_threads(threads)
+        finally:  # also where an item failed, or the caller has enough
+            for one in waiting:
+                one.cancel()
+            # A worker's number of threads became that of threads yet to come; the caller's own it does not touch.
+            if torch.get_num_threads() == threads:
+                torch.set_num_threads(threads)

@@ -64,6 +64,7 @@ def test_a_choice_is_listed_and_removed_alone(folder: Path) -> None:
     assert [e.what for e in cache.contents("bi/encoder")] == ["document", "query"]
     assert [e.what for e in cache.contents(older_than=10)] == ["query", "scores"]
     assert [e.what for e in cache.contents("bi/encoder", 10)] == ["query"]
+    assert cache.contents(older_than=10**9) == []
     assert cache.contents("encoder") == []
     cleared = cache.clear(cache.contents("bi/encoder", 10))
     assert ([e.what for e in cleared.entries], cleared.stays) == (["query"], [])

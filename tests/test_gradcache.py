@@ -4,6 +4,7 @@ Deliberate breaks that turn a test here red: random state not replayed, loss tak
 wrong chunk, the scale forgotten at the loss.
 """
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -182,3 +183,24 @@ def test_parameters_of_the_loss_get_their_gradient_once() -> None:
         )
         assert scale.grad is not None
         assert float(scale.grad) == pytest.approx(2.7)
+
+
+def test_threads_are_given_back_when_an_item_fails() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+
+        def fail(item: int) -> int:
+            if item == 3:
+                raise ValueError("no")
+            return item
+
+        with pytest.raises(ValueError, match="no"):
+            list(Workers(2).map(fail, range(20)))
+        found: list[int] = []
+        later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        assert found == [2]
+    finally:
+        torch.set_num_threads(before)

@@ -278,6 +278,47 @@ def test_a_heading_without_a_text_leads_to_what_is_below_it(tmp_path: Path) -> N
     assert draft.dropped["link to what has no document"] == 1
 
 
+def test_what_differs_in_case_alone_is_found_as_it_is_written(tmp_path: Path) -> None:
+    pages = {
+        "Cats.md": f"# Big\n\n{CATS}",
+        "a.md": "The [cats that eat](Cats.md) are big. The [dogs that wait](cats.md) are small. The [cats by night](CATS) run."
+        " The [moo of cows](farm.html#Moo) is loud. The [egg of hens](farm.html#moo) is white. The [next egg](farm.html#MOO) too.",
+        "cats.md": f"# Small\n\n{DOGS}",
+        "farm.html": f"<h1>Farm</h1><h2 id=Moo>Cows</h2><p>{COWS}</p><h2 id=moo>Hens</h2><p>{HENS}</p>",
+    }
+    draft = harvested(tmp_path, pages, PageOptions(pairs="links", chunk_tokens=0))
+    assert [(query, text) for _, query, text in triples(draft)] == [
+        ("The cats that eat are big.", CATS),
+        ("The dogs that wait are small.", DOGS),
+        ("The cats by night run.", CATS),
+        ("The moo of cows is loud.", COWS),
+        ("The egg of hens is white.", HENS),
+        ("The next egg too.", COWS),
+    ]
+
+
+def test_an_index_is_no_sentence_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    found = links.sentences
+
+    def counted(text: str) -> list[tuple[str, str]]:
+        texts.append(text)
+        return found(text)
+
+    monkeypatch.setattr(links, "sentences", counted)
+    entries = [f"cows number {n}" for n in range(300)]
+    index = ", and in a barn, ".join(f"[{words}](b{n}.md)" for n, words in enumerate(entries))
+    page = markdown.parse(f"{index}. Then [hens lay](c.md) eggs.", Counter())
+    assert asked(page) == [*entries, "Then hens lay eggs."]
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("words", ["guide/käse.md", "guide/k%C3%A4se.md"])
+def test_a_path_as_its_own_words_says_nothing(words: str) -> None:
+    assert asked(markdown.parse(f"See [{words}](guide/käse.md).", Counter())) == [""]
+    assert asked(markdown.parse(f"See [the {words}](guide/käse.md).", Counter())) == [f"the {words}"]
+
+
 def test_links_are_off_unless_they_are_asked_for(tmp_path: Path) -> None:
     pages = {"a.md": f"# A\n\nThe [dogs](b.md) run and run.\n\n{CATS}", "b.md": f"# B\n\n{DOGS}"}
     draft = harvested(tmp_path, pages, PageOptions())

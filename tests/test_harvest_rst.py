@@ -161,11 +161,44 @@ def test_titles_that_docutils_finds_fault_with() -> None:
     ]
 
 
+def test_what_docutils_cannot_read_of_a_cell_keeps_its_text() -> None:
+    dropped: Counter[str] = Counter()
+    source = """\
+.. list-table::
+
+   * - Cow
+     - See :doc:`her keep <cow>` now.
+
+       .. unknown:: Of :py:func:`it`
+          :opt: x
+
+          A body.
+
+       .. toctree::
+
+          first
+
+       .. prompt:: bash
+
+          moo
+
+       .. figure:: a.png
+          :wrong: x
+"""
+    assert texts(source, dropped) == [((), "Cow | See her keep now. Of it A body. moo")]
+    assert dropped == {
+        "rst role that is not known, its text kept": 2,
+        "rst directive that is not known, its text kept": 3,
+        "rst directive toctree": 1,
+    }
+
+
 def test_a_role_is_known_on_its_page_alone() -> None:
     dropped: Counter[str] = Counter()
     texts(".. role:: mine\n\n:mine:`a`", dropped)
     assert dropped == {}
     assert texts(":mine:`a`", dropped) == [((), "a")]
+    assert parse(":mine:`a`", Counter()).sections[0].anchors == ()  # those of messages are no anchors
     assert dropped == {"rst role that is not known, its text kept": 1}
 
 

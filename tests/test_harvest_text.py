@@ -119,7 +119,7 @@ def test_bookmarks_are_headings() -> None:
         "A preface stands here.\n1. Cats of\nthe house\nCats eat.\n1.1  Food\nThey like fish.",
         "And they like milk.",
         "They like meat.\nA history\n",
-        "No heading is here.\n2 Dogs\nDogs run.",
+        "No heading is here.\n2 Dogs\nDogs run.\nThe end",
     )
     marked: list[Marked] = [
         ("Cats of the house", 0, None),
@@ -129,6 +129,7 @@ def test_bookmarks_are_headings() -> None:
         ("Dogs", 3, None),
         ("Page 4", 3, None),
         ("4", 3, None),
+        ("The end", 3, None),
     ]
     dropped: Counter[str] = Counter()
     page = pdf.parse(document(*pages, title="Animals", bookmarks=marked), dropped)
@@ -144,6 +145,7 @@ def test_bookmarks_are_headings() -> None:
         ("", ("A history",), "", False, ()),
         ("page=4", ("A history", "Early days"), "No heading is here.", False, ("page=4",)),
         ("page=4", ("Dogs",), "Dogs run.", False, ()),
+        ("", ("The end",), "", False, ()),
     ]
     assert dropped == {"PDF bookmark without words": 2, "PDF bookmark whose words are not on its page": 1}
 

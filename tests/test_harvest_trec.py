@@ -398,6 +398,17 @@ def test_text_outside_of_documents_is_said(tmp_path: Path) -> None:
     assert draft.notes == ["text outside of the documents of docs is not read: line 20, 31"]
 
 
+def test_text_outside_of_topics_is_said(tmp_path: Path) -> None:
+    # The second topic has lost its first line.
+    text = (
+        '<?xml version="1.0"?>\n<!DOCTYPE topics>\n<top>\n<num> 51\n<title> ships\n</top>\n'
+        "<num> 52\n<title> planes\n</top>\n"
+    )
+    draft = read(write(tmp_path, topics=text))
+    assert list(queries(draft)) == ["51"]
+    assert "text outside of the topics of topics is not read: line 7, 8" in draft.notes
+
+
 def test_a_lead_paragraph_is_text_and_what_has_no_text_is_all_text(tmp_path: Path) -> None:
     text = (
         "<DOC><DOCNO>WSJ1</DOCNO><HL>Markets</HL><LP>\nStocks fell.\n</LP><TEXT>\nBonds rose.\n</TEXT></DOC>"

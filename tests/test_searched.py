@@ -13,7 +13,7 @@ from conftest import RunCli, write_collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embedtrain.collection import Collection
+from embedtrain.collection import Collection, Texts
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits
 from embedtrain.searched import Documents, Passages
@@ -59,6 +59,7 @@ def test_it_is_the_obvious_loop(rows: list[tuple[int, int]], k: int) -> None:
     from embedtrain.hits import Ties
 
     searched.ids, searched._ties = ids, Ties(ids)
+    searched.texts, searched._cut = Texts.of((("", "", "") for _ in rows), titled=False), False
     searched._of = np.array([place if place < 3 else -1 for place, _ in rows], dtype=np.int64)
     best: dict[str, int] = {}
     for place, score in rows:
@@ -76,6 +77,11 @@ def test_more_passages_than_documents_are_asked_for(tmp_path: Path) -> None:
     assert (searched.depth(3), searched.depth(50)) == (30, 100)
     assert Documents(Collection(tmp_path / "pages").corpus).depth(3) == 3
     system = System("m", hits([1], [0.5]), PAGES, {})
+    # Fewer passages than were asked for, or all there are: more documents are not to be had.
+    searched.ranked(hits(list(range(29)), [0.5] * 29), 3)
+    searched.ranked(hits(list(range(100)), [0.5] * 100), 50)
+    assert searched.too_few([system], 2) == []
+    searched.ranked(hits(list(range(30)), [0.5] * 30), 3)
     assert searched.too_few([system], 1) == []
     (said,) = searched.too_few([system], 2)
     assert said.startswith("m: the best passages of 1 queries are of fewer than 2 documents")
@@ -129,3 +135,6 @@ def test_questions_about_pages_are_measured_on_their_chunks(run_here: RunCli, tm
     )
     assert done.returncode == 2
     assert "--rerank judges whole documents" in done.stderr
+    done = run_here(*command, "--passage-column", "url", "--out", str(tmp_path / "o"))
+    assert done.returncode == 2
+    assert "--passage-column names a column of --passages" in done.stderr

@@ -188,6 +188,8 @@ def evaluate(
         raise UsageError("--hybrid mixes a model with BM25; give --model")
     if rerank and not (models or bm25):
         raise UsageError("--rerank needs candidates; give --model or --bm25")
+    if passage_column != config.EvalOptions.passage_column and not passages:
+        raise UsageError("--passage-column names a column of --passages; give it too")
     if passages and rerank:
         raise UsageError("--rerank judges whole documents and --passages finds parts of them; leave one out")
     if passages and not (models or bm25):

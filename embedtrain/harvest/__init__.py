@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from embedtrain import atomic, readers
@@ -100,13 +101,6 @@ def _generate(draft: Draft, options: HarvestOptions, progress: Progress) -> None
         generate(documents(), options, draft, progress)
 
 
-def _keep_rephrased_in_train(draft: Draft, options: HarvestOptions) -> None:
-    from embedtrain.harvest.generated.rephrasing import keep_in_train, rephrases
-
-    if rephrases(options):
-        keep_in_train(draft)
-
-
 def _steps(
     draft: Draft,
     options: HarvestOptions,
@@ -122,7 +116,12 @@ def _steps(
         steps["boilerplate"] = lambda: boilerplate.take_out(draft, options.boilerplate, seed, progress)
     if options.near_duplicate:
         steps["near-duplicates"] = lambda: near.merge(draft, options.near_duplicate, progress)
+    split = partial(cut, draft, shares, seed, by_time=options.split_by == "time")
     if options.generate:
+        from embedtrain.harvest.generated.rephrasing import rephrases
+
+        if rephrases(options):  # queries of train alone, and one rephrasing of many would join them into one group
+            steps["split"] = split
         steps["generate"] = lambda: _generate(draft, options, progress)
     if exclude:
         steps["exclude"] = lambda: leaks.exclude(draft, exclude, progress)
@@ -135,9 +134,7 @@ def _steps(
         draft, options.max_queries_per_document, options.max_documents_per_query, seed
     )
     steps["filled"] = lambda: _check_filled(draft, sources)
-    steps["split"] = lambda: cut(draft, shares, seed, by_time=options.split_by == "time")
-    if options.generate and shares:
-        steps["rephrased"] = lambda: _keep_rephrased_in_train(draft, options)
+    steps.setdefault("split", split)
     if (limit := options.limit) is not None:
         steps["limit"] = lambda: limit_queries(draft, limit)
     if (documents := options.documents) is not None:

@@ -6,7 +6,9 @@ when all pages are there.
 
 import posixpath
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,10 +21,11 @@ from embedtrain.harvest.draft import Draft
 LINK = "link"  # the source of these pairs
 
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS link_addresses (source INTEGER NOT NULL, address TEXT NOT NULL, page TEXT NOT NULL,"
-    " PRIMARY KEY (source, address)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS link_anchors (source INTEGER NOT NULL, page TEXT NOT NULL, anchor TEXT NOT NULL,"
-    " document TEXT NOT NULL, PRIMARY KEY (source, page, anchor)) WITHOUT ROWID",
+    # Addresses and anchors are looked for in any case; where two differ in nothing else, as they are `written`.
+    "CREATE TABLE IF NOT EXISTS link_addresses (n INTEGER PRIMARY KEY, source INTEGER NOT NULL, address TEXT NOT NULL,"
+    " written TEXT NOT NULL, page TEXT NOT NULL, UNIQUE (source, address, written))",
+    "CREATE TABLE IF NOT EXISTS link_anchors (n INTEGER PRIMARY KEY, source INTEGER NOT NULL, page TEXT NOT NULL,"
+    " anchor TEXT NOT NULL, written TEXT NOT NULL, document TEXT NOT NULL, UNIQUE (source, page, anchor, written))",
     "CREATE TABLE IF NOT EXISTS link_labels (source INTEGER NOT NULL, label TEXT NOT NULL, page TEXT NOT NULL,"
     " PRIMARY KEY (source, label)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS links (n INTEGER PRIMARY KEY, source INTEGER NOT NULL, page TEXT NOT NULL,"
@@ -32,6 +35,7 @@ _OUTSIDE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//")
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".ico", ".tif", ".tiff", ".avif"})
 _ENDINGS = frozenset(ending for endings in FORMATS.values() for ending in endings)
 _INDEXES = frozenset({"index", "_index", "readme"})  # the page of a folder
+_LONGEST = 1_000  # characters: what goes on for longer without a stop is an index, not a sentence
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 # Words that point somewhere and say nothing of what is there, by language.
 _POINTING_IN = {
@@ -68,49 +72,58 @@ _POINTING = frozenset(word for words in _POINTING_IN.values() for word in words.
 
 def _says(text: str, target: str = "") -> bool:
     """Whether a text has a word that does not merely point, and is more than a target as it stands ("guide/setup.md")."""
-    shown = text.strip().casefold()
+    shown = unquote(text.strip()).casefold()
     is_path = "/" in shown or posixpath.splitext(shown)[1] in _ENDINGS
-    if shown == target.removeprefix(LABEL).casefold() and (is_path or target.startswith(LABEL)):
+    if shown == unquote(target.removeprefix(LABEL)).casefold() and (is_path or target.startswith(LABEL)):
         return False
     return any(word.casefold() not in _POINTING for word in _WORD.findall(text))
+
+
+@lru_cache(maxsize=1)  # a line may have thousands of links
+def _ends(text: str) -> tuple[list[int], list[int]]:
+    """Where the sentences of a text start, and where they stop."""
+    starts, stops, place = [], [], 0
+    for gap, sentence in sentences(text):
+        starts.append(place + len(gap))
+        place = starts[-1] + len(sentence)
+        stops.append(place)
+    return starts, stops
 
 
 def citing(line: Line, link: Link) -> str:
     """The query that a link makes: the sentence that holds it, or its own words where the others merely point.
 
+    Its own words, too, where there is no sentence: no stop for more than `_LONGEST` characters.
+
     "For more information, see [Routing](routing.md)." is about routing. Empty where no word says what the link leads to:
     "See [this page](routing.md)."
     """
-    begin, end, place = 0, len(line.text), 0
-    for gap, sentence in sentences(line.text):
-        start = place + len(gap)
-        place = start + len(sentence)
-        if start <= link.start < place:
-            begin = start
-        if start < link.end <= place:
-            end = place
-            break
-    around, last = "", begin
-    for other in line.links:
-        if other.start < end and other.end > begin:
+    starts, stops = _ends(line.text)
+    begin, end = starts[bisect_right(starts, link.start) - 1], stops[bisect_left(starts, link.end) - 1]
+    query = line.text[link.start : link.end].strip()
+    if end - begin <= _LONGEST:
+        around, last = "", begin
+        for place in range(bisect_right(line.links, begin, key=lambda other: other.end), len(line.links)):
+            other = line.links[place]
+            if other.start >= end:
+                break
             around += line.text[last : max(other.start, begin)] + " "
             last = other.end
-    around += line.text[last:end]
-    own = line.text[link.start : link.end].strip()
-    query = line.text[begin:end].strip() if _says(around) else own
+        if _says(around + line.text[last:end]):
+            query = line.text[begin:end].strip()
     return query if _says(query, link.target) else ""
 
 
 def _addresses(name: str) -> Iterator[str]:
     """The ways to name a page: "a/b.md", "a/b", and "a" where b is the page of its folder."""
-    path = name.strip("/").casefold()
+    path = name.strip("/")
     yield path
     stem, ending = posixpath.splitext(path)
-    if ending in _ENDINGS:
+    if ending.casefold() in _ENDINGS:
         yield stem
         path = stem
     folder, last = posixpath.split(path)
-    if last in _INDEXES:
+    if last.casefold() in _INDEXES:
         yield folder
 
 
@@ -155,15 +168,19 @@ class Links:
         """Add a page with its links; `documents` says what each anchor of it leads to, the page itself being ""."""
         db, source = self._draft.db, self._source
         db.executemany(
-            "INSERT OR IGNORE INTO link_addresses VALUES (?, ?, ?)",
-            ((source, address, name) for own in (name, *page.addresses) for address in _addresses(own)),
+            "INSERT OR IGNORE INTO link_addresses (source, address, written, page) VALUES (?, ?, ?, ?)",
+            (
+                (source, address.casefold(), address, name)
+                for own in (name, *page.addresses)
+                for address in _addresses(own)
+            ),
         )
         for anchor, document in documents.items():
             if anchor.startswith(LABEL):
                 db.execute("INSERT OR IGNORE INTO link_labels VALUES (?, ?, ?)", (source, anchor, name))
             db.execute(
-                "INSERT OR IGNORE INTO link_anchors VALUES (?, ?, ?, ?)",
-                (source, name, anchor.casefold(), document),
+                "INSERT OR IGNORE INTO link_anchors (source, page, anchor, written, document) VALUES (?, ?, ?, ?, ?)",
+                (source, name, anchor.casefold(), anchor, document),
             )
         for line in page.lines:
             for link in line.links:
@@ -226,16 +243,23 @@ class Links:
         path = unquote(path.partition("?")[0])
         for candidate in _candidates(name, path):
             for address in _addresses(candidate):
-                found = self._one("SELECT page FROM link_addresses WHERE source = ? AND address = ?", address)
+                found = self._one(
+                    "SELECT page FROM link_addresses WHERE source = ? AND address = ?"
+                    " ORDER BY written != ?, n LIMIT 1",
+                    address.casefold(),
+                    address,
+                )
                 if found is not None:
                     return found, unquote(anchor)
         return "", ""
 
     def _document(self, page: str, anchor: str) -> str | None:
         return self._one(
-            "SELECT document FROM link_anchors WHERE source = ? AND page = ? AND anchor = ?",
+            "SELECT document FROM link_anchors WHERE source = ? AND page = ? AND anchor = ?"
+            " ORDER BY written != ?, n LIMIT 1",
             page,
             anchor.casefold(),
+            anchor,
         )
 
     def _one(self, statement: str, *values: str) -> str | None:

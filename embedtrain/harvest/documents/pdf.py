@@ -187,10 +187,14 @@ class _Sections:
     def _headings(self) -> tuple[str, ...]:
         return tuple(title for _, title in self._path)
 
-    def open(self, bookmark: Bookmark) -> None:
-        """Go on under a bookmark; where there was nothing under the one before, a section without a text says so."""
+    def close(self) -> None:
+        """End what stands under a bookmark; where there was nothing, a section without a text says so."""
         if self._path and self._begins:
             self.found.append(Section(self._headings))
+
+    def open(self, bookmark: Bookmark) -> None:
+        """Go on under a bookmark."""
+        self.close()
         self._path = [entry for entry in self._path if entry[0] < bookmark.level]
         self._path.append((bookmark.level, bookmark.title))
         self._begins = True
@@ -241,4 +245,5 @@ def parse(source: bytes, dropped: Counter[str], where: str = "a file") -> Page:
             sections.open(bookmark)
             start = place[1]
         sections.add(lines[start:], f"page={number + 1}")
+    sections.close()
     return Page(found.title, "", sections.found)

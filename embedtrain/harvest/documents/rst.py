@@ -193,7 +193,9 @@ class _Reader:
 
     def _name(self, node: Any) -> None:
         """Tell the outline what a link may name to lead to a node: its ids, and labels that no other page has."""
-        if isinstance(node, nodes.Element) and not isinstance(node, (nodes.document, *_NOTHING)):
+        if isinstance(node, nodes.Element) and not isinstance(
+            node, (nodes.document, nodes.system_message, *_NOTHING)
+        ):
             explicit = getattr(node.document, "nametypes", {})
             labels = [LABEL + name for name in node.get("names", ()) if explicit.get(name)]
             self._outline.anchor(*node.get("ids", ()), *labels)
@@ -238,6 +240,8 @@ class _Reader:
             self._dropped["empty row of a table"] += 1
 
     def _cell(self, node: nodes.Node) -> str:
+        if isinstance(node, nodes.system_message):
+            return " ".join(map(self._unread_cell, self._sources(node)))
         if isinstance(node, nodes.TextElement) or not node.children:
             return self._line(node)
         return " ".join(map(self._cell, node.children))
@@ -251,11 +255,23 @@ class _Reader:
 
     # -- what docutils could not read ----------------------------------------------------------------------------
 
-    def _message(self, node: nodes.system_message, depth: int) -> None:
-        """Docutils keeps in its messages the source of what it could not read."""
+    def _sources(self, node: nodes.system_message) -> list[str]:
+        """What docutils could not read, which it keeps in its messages."""
         if node.children and node.children[0].astext().startswith(_READ_ALL_THE_SAME):
-            return
-        for source in (child.astext() for child in node.children if isinstance(child, nodes.literal_block)):
+            return []
+        return [child.astext() for child in node.children if isinstance(child, nodes.literal_block)]
+
+    def _unread_cell(self, source: str) -> str:
+        first, _, rest = source.partition("\n")
+        if not (match := _DIRECTIVE.match(first)):
+            self._dropped["rst that docutils cannot read, its text kept"] += 1
+            return source
+        name = match[1].lower()
+        content = self._content(name, (match[2] or "").strip(), rest)
+        return content if name in _CODE else " ".join(map(self._cell, _doctree(content).children))
+
+    def _message(self, node: nodes.system_message, depth: int) -> None:
+        for source in self._sources(node):
             first, _, rest = source.partition("\n")
             if match := _DIRECTIVE.match(first):
                 self._directive(match[1].lower(), (match[2] or "").strip(), rest, depth)
@@ -271,21 +287,25 @@ class _Reader:
             else:
                 self._add(lines[0])
 
-    def _directive(self, name: str, argument: str, rest: str, depth: int) -> None:
+    def _content(self, name: str, argument: str, rest: str) -> str:
+        """The source of what a directive that is not known holds; empty where none of it is text."""
         if name in _NAVIGATION or name in _FROM_ELSEWHERE:
             self._dropped[f"rst directive {name}"] += 1
-            return
+            return ""
         self._dropped["rst directive that is not known, its text kept"] += 1
         lines = rest.split("\n")
         while lines and (_OPTION.match(lines[0]) or (argument == "" and not lines[0].strip() and len(lines) == 1)):
             lines.pop(0)
         content = textwrap.dedent("\n".join(lines)).strip("\n").rstrip()
+        if argument and name not in _CODE and name not in _NO_ARGUMENT:
+            content = f"{argument}\n\n{content}" if ":" in name or content else argument
+        return content
+
+    def _directive(self, name: str, argument: str, rest: str, depth: int) -> None:
+        content = self._content(name, argument, rest)
         if name in _CODE:
             self._add(content, code=True)
-            return
-        if argument and name not in _NO_ARGUMENT:
-            content = f"{argument}\n\n{content}" if ":" in name or content else argument
-        if content.strip():
+        elif content.strip():
             for child in _doctree(content).children:
                 self.read(child, depth)
 

@@ -6,18 +6,13 @@ stay as they are.
 
 from collections.abc import Callable
 
-import numpy as np
-
 from embedtrain.collection import Texts
 from embedtrain.config import GenerateOptions
 from embedtrain.console import Progress
 from embedtrain.errors import EmbedtrainError
-from embedtrain.harvest import changes
 from embedtrain.harvest.draft import TRAIN, Draft
 from embedtrain.harvest.generated import REPHRASED, generate
 from embedtrain.harvest.generated.prompts import find_prompt
-
-OUTSIDE = "rephrased query outside train"
 
 # A training pair that was there before: what was rephrased is not rephrased again, also not after a kill.
 _OWN = "split = ?1 AND grade > 0 AND source != ?2"
@@ -69,11 +64,3 @@ def rephrase(options: GenerateOptions, draft: Draft, progress: Progress, corpus:
         )
     documents = corpus() if options.round_trip else None
     generate(queries, options, draft, progress, corpus=documents, positives=_positives(draft))
-
-
-def keep_in_train(draft: Draft) -> None:
-    """Take rephrased queries out of the splits that were cut from train: what is measured is what people asked."""
-    statement = "SELECT p FROM pairs WHERE split != ? AND source = ? ORDER BY p"
-    (outside,) = draft.columns(statement, [np.int64], _names(draft))
-    changes.remove_pairs(draft, outside, OUTSIDE)
-    changes.forget_unasked(draft)

@@ -6,7 +6,8 @@ those below 0 too: whatever is not above 0 is judged not relevant.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from embedtrain import readers
@@ -61,6 +62,10 @@ def _say(note: str, draft: Draft) -> None:
         draft.notes.append(note)
 
 
+def _outside(stray: list[str], noun: str, path: Path) -> str:
+    return f"text outside of the {noun} of {path.name} is not read: line {first_three(stray)}"
+
+
 def _documents(path: Path, form: str, dropped: Counter[str]) -> Iterator[texts.Found | str]:
     """The documents of a file and, at the end, a sentence on what was not read."""
     stray: list[str] = []
@@ -71,7 +76,7 @@ def _documents(path: Path, form: str, dropped: Counter[str]) -> Iterator[texts.F
     else:
         yield from _table(path)
     if stray:
-        yield f"text outside of the documents of {path.name} is not read: line {first_three(stray)}"
+        yield _outside(stray, "documents", path)
 
 
 def _read_documents(path: Path, form: str, draft: Draft) -> None:
@@ -142,8 +147,13 @@ def _read_topics(path: Path, form: str, wanted: str, draft: Draft) -> None:
                 draft,
             )
     else:
-        parse = topics.of_xml if form == XML else topics.marked_up
+        stray: list[str] = []
+        parse: Callable[[Path], Iterator[topics.Topic]] = (
+            topics.of_xml if form == XML else partial(topics.marked_up, stray=stray)
+        )
         _say(_chosen(path, parse(path), wanted), draft)
+        if stray:
+            _say(_outside(stray, "topics", path), draft)
         found = _queries_of_topics(parse(path), wanted)
     for where, identifier, query in draft.new(loop, found):
         if is_blank(query.text):

@@ -12,6 +12,8 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _BREAK = re.compile(r"</?(?:p|br|para)(?:\s[^<>]*)?/?>", re.IGNORECASE)
 _TAG = re.compile(r"</?[A-Za-z][\w:.-]*(?:\s[^<>]*)?/?>")
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
+_DECLARATION = re.compile(r"<[?!][^<>]*>")  # <?xml version="1.0"?>, <!DOCTYPE ...>
+_SHOWN = 3
 _BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 # Entities of the Federal Register (TREC disks 2 and 4) that HTML does not know, or knows as something else.
 _OWN = {"&blank;": " ", "&hyph;": "-"}
@@ -25,6 +27,18 @@ class Element(NamedTuple):
     content: str
     inside: bool = True
     closed: bool = True
+
+
+def inside(path: Path, name: str, stray: list[str]) -> Iterator[Element]:
+    """Yield the <name> elements of a file; `stray` gets the numbers of the first lines with text outside of them.
+
+    Raises EmbedtrainError as `elements` does.
+    """
+    for element in elements(path, name):
+        if element.inside:
+            yield element
+        elif len(stray) <= _SHOWN:
+            stray.append(str(element.line))
 
 
 def elements(path: Path, name: str) -> Iterator[Element]:
@@ -56,7 +70,7 @@ def _element(start: int, attributes: str, parts: list[str], *, closed: bool, lin
     content = "".join(parts)
     if start:
         yield Element(start, attributes, content, closed=closed)
-    elif plain(content):
+    elif plain(_DECLARATION.sub("", content)):
         yield Element(line, "", content, inside=False)
 
 

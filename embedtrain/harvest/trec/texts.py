@@ -8,9 +8,8 @@ from pathlib import Path
 from embedtrain import readers
 from embedtrain.errors import EmbedtrainError
 from embedtrain.harvest.draft import Document
-from embedtrain.harvest.trec.markup import elements, in_one_line, plain
+from embedtrain.harvest.trec.markup import in_one_line, inside, plain
 
-_SHOWN = 3
 Found = tuple[str, str, Document]  # where, id, document
 
 _ANY = r"(?:\s[^<>]*)?>"
@@ -31,15 +30,10 @@ COLUMNS = {2: ("_id", "text"), 3: ("_id", "title", "text"), 4: ("_id", "url", "t
 def marked_up(path: Path, stray: list[str]) -> Iterator[Found]:
     """Documents of an SGML file: a headline as title, <TEXT> (all but the headline, where there is none) as text.
 
-    `stray` gets the numbers of the first lines with text outside of documents. Raises EmbedtrainError for a document without DOCNO, and for one
-    that does not end.
+    `stray` as `markup.inside` has it. Raises EmbedtrainError for a document without DOCNO, and for one that does not end.
     """
-    for element in elements(path, "doc"):
+    for element in inside(path, "doc", stray):
         where = f"{path} line {element.line}"
-        if not element.inside:
-            if len(stray) <= _SHOWN:
-                stray.append(str(element.line))
-            continue
         if not element.closed:
             raise EmbedtrainError(f"{where} starts a <DOC> that no </DOC> ends; fetch the file again or mend it")
         content = element.content

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embedtrain.errors import EmbedtrainError, UsageError
-from embedtrain.harvest.trec.markup import elements, in_one_line
+from embedtrain.harvest.trec.markup import in_one_line, inside
 from embedtrain.packed import open_packed, torn
 
 AUTO = "auto"
@@ -61,14 +61,12 @@ def _add(fields: dict[str, str], tag: str, text: str) -> None:
         fields[name] = f"{fields[name]}\n{text}" if name in fields else text
 
 
-def marked_up(path: Path) -> Iterator[Topic]:
+def marked_up(path: Path, stray: list[str]) -> Iterator[Topic]:
     """Topics between <top> and </top>. Numbers lose their leading zeros: TREC's qrels write 51 for 051.
 
-    Raises EmbedtrainError for a topic without a number.
+    `stray` as `markup.inside` has it. Raises EmbedtrainError for a topic without a number.
     """
-    for element in elements(path, "top"):
-        if not element.inside:
-            continue
+    for element in inside(path, "top", stray):
         where = f"{path} line {element.line}"
         fields: dict[str, str] = {}
         parts = _FIELD.split(element.content)
