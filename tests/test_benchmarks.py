@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from embedtrain import precision
+
 BENCHMARKS = ROOT / "tests" / "benchmarks"
 
 
@@ -275,7 +277,8 @@ def test_train(tiny: Path) -> None:
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
-    assert row["work"] == "train, batch 8, 0 negatives, 16 tokens, gradient caching, float32, dropout 0"
+    native = "bfloat16" if precision.bf16_flags() else "float32"
+    assert row["work"] == f"train, batch 8, 0 negatives, 16 tokens, gradient caching, {native}, dropout 0"
     assert row["ours"] > 0
     assert row["other"] > 0
 

@@ -62,7 +62,8 @@ def scores_of(rows: list[MinedRow]) -> dict[tuple[str, str], float]:
 
 
 def test_raw_logits_of_those_asked_for(run_here: RunCli, place: Path, tiny: Path, tmp_path: Path) -> None:
-    told, rows = scored(run_here, place, tiny, tmp_path / "s.parquet", "--teacher", place / "teacher0")
+    exact = ("--teacher", place / "teacher0", "--precision", "float32")
+    told, rows = scored(run_here, place, tiny, tmp_path / "s.parquet", *exact)
     assert told["scale"] == "logit"
     found = scores_of(rows)
     judge = Reranker.load(find_model(str(place / "teacher0")))
@@ -150,7 +151,8 @@ def test_several_teachers_keep_their_columns(run_here: RunCli, place: Path, tiny
 
 
 def test_a_bi_encoder_gives_similarities(run_here: RunCli, place: Path, tiny: Path, tmp_path: Path) -> None:
-    told, rows = scored(run_here, place, tiny, tmp_path / "s.parquet", "--teacher", MINILM, "--teacher-kind", "bi")
+    exact = ("--teacher", MINILM, "--teacher-kind", "bi", "--precision", "float32")
+    told, rows = scored(run_here, place, tiny, tmp_path / "s.parquet", *exact)
     assert told["scale"] == "similarity"
     assert "saturated" not in told["teacher"]
     encoder, collection = Encoder.load(find_model(MINILM), torch.device("cpu")), Collection(tiny)

@@ -176,7 +176,7 @@ def test_many_small_shards_are_joined_in_their_order(monkeypatch: pytest.MonkeyP
 
 
 def clear(store: VectorStore) -> None:
-    assert cache.clear([entry for entry in cache.contents() if entry.id == store.folder.name]) == []
+    assert cache.clear([entry for entry in cache.contents() if entry.id == store.folder.name]).stays == []
     assert not store.folder.exists()
 
 
