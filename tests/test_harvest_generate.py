@@ -211,7 +211,6 @@ def test_killed_in_the_middle_it_asks_only_for_what_is_missing(served: Served, t
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     script = """
 import sys
-from embedtrain.harvest.generated.rephrasing import rephrase
 from embedtrain.harvest.generated.replies import Reply
 from embedtrain.harvest.generated.cache import RepliesCache, reply_key
 with RepliesCache() as cache:
@@ -674,6 +673,24 @@ def test_rephrased_queries_stay_out_of_splits_that_are_cut_from_train(
     assert len(served.log) == len({row[0] for row in train if row[3] == "judged"})
     # Queries that nothing names any more left with their pairs.
     assert len(Collection(tmp_path / "out").queries) == len({row[0] for row in test + train}) + 2  # q5, q6
+
+
+def test_a_rephrased_query_of_an_excluded_collection_leaves(
+    served: Served, tmp_path: Path, run_here: RunCli
+) -> None:
+    source = judged_collection(tmp_path / "source", JUDGED)
+    (tmp_path / "rephrase.txt").write_text(REPHRASE)
+    said = reply_to(REPHRASE.format(n=1, text=QUERIES["q1"])).splitlines()[1].partition(". ")[2]
+    corpus = [{"_id": "x", "title": "", "text": "Nothing of all this."}]
+    judged = {"test": [("asked", "x", 1)]}
+    measured = write_collection(tmp_path / "measured", corpus, [{"_id": "asked", "text": said}], judged)
+    asked = ("--generate", served.url, "--generate-model", "list", "--queries-per-document", "1")
+    command = ["harvest", source, *asked, "--prompt", "rephrase.txt", "--round-trip", "0"]
+    for flags, expected in (((), {"d1", "d4", "d2"}), (("--exclude", measured), {"d2"})):
+        done = run_here(*command, *flags, "--out", "out")
+        assert done.returncode == 0, done.stderr
+        new = [row for row in rows_of(tmp_path / "out", "train") if row[3] == "rephrased"]
+        assert {row[1] for row in new} == expected
 
 
 def test_what_another_split_asks_is_no_training_query(served: Served) -> None:

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from embedtrain import atomic, readers
@@ -89,16 +88,22 @@ def _fill(
 
 def _generate(draft: Draft, options: HarvestOptions, progress: Progress) -> None:
     from embedtrain.harvest.generated import generate
-    from embedtrain.harvest.generated.rephrasing import rephrase, rephrases
+    from embedtrain.harvest.generated.rephrasing import rephrase
 
     def documents() -> Texts:
         rows = ((identifier, document.title, document.text) for _, identifier, document in draft.documents())
         return Texts.of(rows, titled=True)
 
-    if rephrases(options):
+    if _rephrases(options):
         rephrase(options, draft, progress, documents)
     else:
         generate(documents(), options, draft, progress)
+
+
+def _rephrases(options: HarvestOptions) -> bool:
+    from embedtrain.harvest.generated.rephrasing import rephrases
+
+    return rephrases(options)
 
 
 def _steps(
@@ -116,12 +121,8 @@ def _steps(
         steps["boilerplate"] = lambda: boilerplate.take_out(draft, options.boilerplate, seed, progress)
     if options.near_duplicate:
         steps["near-duplicates"] = lambda: near.merge(draft, options.near_duplicate, progress)
-    split = partial(cut, draft, shares, seed, by_time=options.split_by == "time")
-    if options.generate:
-        from embedtrain.harvest.generated.rephrasing import rephrases
-
-        if rephrases(options):  # queries of train alone, and one rephrasing of many would join them into one group
-            steps["split"] = split
+    rephrases = bool(options.generate) and _rephrases(options)
+    if options.generate and not rephrases:
         steps["generate"] = lambda: _generate(draft, options, progress)
     if exclude:
         steps["exclude"] = lambda: leaks.exclude(draft, exclude, progress)
@@ -134,7 +135,11 @@ def _steps(
         draft, options.max_queries_per_document, options.max_documents_per_query, seed
     )
     steps["filled"] = lambda: _check_filled(draft, sources)
-    steps.setdefault("split", split)
+    steps["split"] = lambda: cut(draft, shares, seed, by_time=options.split_by == "time")
+    if rephrases:  # queries that are in train for good, and one rephrasing of many would join them into one group
+        steps["generate"] = lambda: _generate(draft, options, progress)
+        if exclude:
+            steps["exclude rephrased"] = lambda: leaks.exclude(draft, exclude, progress)
     if (limit := options.limit) is not None:
         steps["limit"] = lambda: limit_queries(draft, limit)
     if (documents := options.documents) is not None:
