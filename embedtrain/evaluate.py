@@ -62,9 +62,8 @@ def evaluate(
     )
     language = settle_language(options.language, collection.corpus, collection.corpus.ids).name
     parts, unmade = slices.of(collection, questions, options.slices, language)
-    searched = (
-        Passages(collection.corpus, passages, options.passage_column) if passages else Documents(collection.corpus)
-    )
+    corpus = collection.corpus
+    searched = Passages(corpus, passages, options.passage_column) if passages else Documents(corpus)
     names = Names()
     every = [*models, *(model for members in seeds.values() for model in members)]
     systems = [
@@ -87,7 +86,7 @@ def evaluate(
     first = str(measures[0])
     pairs = all_pairs(results, first, options.seed, stood_for)
     summary = _summary(systems, results, base, collection, questions, copies, options)
-    if passages:
+    if isinstance(searched, Passages):
         summary["passages"] = searched.about()
         summary["notes"] += [*searched.said(), *searched.too_few(systems, deepest)]
     if options.advise:

@@ -37,18 +37,6 @@ class Documents:
         """The documents of a search's hits, at most k a query; positions count in `ids`."""
         return hits
 
-    def about(self) -> dict[str, Any]:
-        """What is to be said of it, as plain values."""
-        return {}
-
-    def too_few(self, systems: Sequence[System], deepest: int) -> list[str]:
-        """Sentences on systems that rank fewer documents than the largest cutoff looks at, where passages are why."""
-        return []
-
-    def said(self) -> list[str]:
-        """The same as sentences."""
-        return []
-
 
 class Passages(Documents):
     """The documents of a corpus by their passages, which are the documents of another collection.
