@@ -398,3 +398,16 @@ def test_a_recipe_beside_the_other(quality, tiny: Path, tmp_path: Path) -> None:
     assert abs(values["guard_ours"]) < 100
     assert (values["met"] is None) is not BOTH
     assert not values["minutes_too_few"]
+
+
+def test_harvest_is_judged_at_its_size_only(tmp_path: Path) -> None:
+    command = [sys.executable, BENCHMARKS / "bench_harvest.py", "--pairs", "300", "--near", "200"]
+    done = subprocess.run(
+        [*map(str, command), "--folder", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    harvest, near = done.stdout.splitlines()
+    assert harvest.startswith("harvest of 300 pairs (")
+    assert harvest.endswith("MB, at most 8 GB for 10,000,000: not judged with fewer")
+    assert near.startswith("near-duplicates among 200 documents of ")
+    assert near.endswith(" s, at most 60 s for 100,000: met | 0 of 20 copies missed")

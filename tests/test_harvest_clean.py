@@ -77,6 +77,8 @@ ENGLISH = (
         ("document", "", {}, "empty document"),
         ("query", "https://example.org/a?b=1  www.example.com", {}, "query of links or signs only"),
         ("document", "!!! ---", {}, "document of links or signs only"),
+        ("query", "WWW.Example.com", {}, "query of links or signs only"),
+        ("query", "ask@example.org", {}, "query of links or signs only"),
         ("query", "see https://example.org", {}, ""),
         ("query", "ab", {"min_query_characters": 3}, "query under 3 characters"),
         ("document", "a  b", {"min_document_characters": 4}, "document under 4 characters"),

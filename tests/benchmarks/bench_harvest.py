@@ -24,7 +24,7 @@ from training import SCIFACT
 
 SENTENCES = 3  # of a document
 WORDS = 7  # of a query
-MOST_GB = 8.0
+MOST_GB, MOST_PAIRS = 8.0, 10_000_000
 NEAR_SECONDS = 60.0  # for 100,000 documents
 
 # What the command took of its own: children are counted apart.
@@ -108,7 +108,7 @@ def harvested(folder: Path, pairs: int) -> dict[str, Any]:
 
 
 def near(documents: int) -> dict[str, Any]:
-    """Seconds to find the near-duplicates among so many documents, a tenth of them copies with a word changed."""
+    """Seconds to find the near-duplicates among so many documents, a tenth of them copies with a word more."""
     from embedtrain.harvest.near import near_pairs, signatures
 
     rng = np.random.default_rng(1)
@@ -118,8 +118,7 @@ def near(documents: int) -> dict[str, Any]:
     ]
     copies = rng.choice(documents, (documents // 10, 2), replace=False)
     for first, second in copies.tolist():
-        # One sign more: a few of its hundreds of shingles are others.
-        texts[second] = texts[first] + "!"
+        texts[second] = texts[first] + " too"  # four more of a hundred shingles and more
     start = time.perf_counter()
     first_places, second_places = near_pairs(signatures(texts), texts.__getitem__, 0.95)
     seconds = time.perf_counter() - start
@@ -152,12 +151,14 @@ def main() -> int:
     if arguments.json:
         print(json.dumps({**found, "machine": machine()}, indent=2))
     if took := found.get("harvest"):
+        # What fewer pairs need says nothing of that many, but where it is too much already.
         met = took["peak_mb"] <= MOST_GB * 1000
+        verdict = ("met" if took["pairs"] >= MOST_PAIRS else "not judged with fewer") if met else "MISSED"
         if not arguments.json:
             print(
                 f"harvest of {took['pairs']:,} pairs ({took['read_gb']:.2f} GB read, {took['written_gb']:.2f} GB written, "
                 f"{took['kept']:,} pairs kept) | {took['seconds']:,.0f} s, {took['rate']:,.0f} pairs/s | peak "
-                f"{took['peak_mb']:,.0f} MB, at most {MOST_GB:g} GB for 10,000,000: {'met' if met else 'MISSED'}"
+                f"{took['peak_mb']:,.0f} MB, at most {MOST_GB:g} GB for {MOST_PAIRS:,}: {verdict}"
             )
     if took := found.get("near"):
         fast = took["seconds"] * 100_000 / took["documents"] <= NEAR_SECONDS
