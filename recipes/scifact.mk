@@ -29,7 +29,7 @@ scifact:
 	$(EMBEDTRAIN) train-teacher $(OUT)/mined.parquet --model $(MODEL) $(TEACHER) --out $(OUT)/teacher
 	@# 700 claims make no teacher that beats the retriever: nothing is dropped on its word.
 	$(EMBEDTRAIN) score-teacher $(OUT)/mined.parquet --teacher $(OUT)/teacher --trust --policy keep --out $(OUT)/scored.parquet
-	@# Pretraining on titles brought nothing here, and following so weak a teacher's scores less than InfoNCE.
+	@# Pretraining on titles brought nothing here, and so weak a teacher's scores less than InfoNCE where documents are known.
 	$(EMBEDTRAIN) finetune $(OUT)/scored.parquet --model $(MODEL) $(TUNING) --out $(OUT)/tuned
 	$(EMBEDTRAIN) eval $(OUT)/collection --split $(SPLIT) --bm25 --model $(MODEL) --model $(OUT)/tuned --hybrid \
 	    --rerank $(OUT)/teacher --rerank-depth 20 --dims 256,128,64 --quantize int8,binary --advise --guard-sts $(GUARD) \
