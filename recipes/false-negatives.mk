@@ -1,9 +1,11 @@
 # Unlabelled positives among mined negatives: how many, does a teacher find them, and what does each way of training make
 # of them? Half of the positives of every query that has several are hidden; then the pipeline is run as if they had never
 # been known, in six ways, over three seeds (each hides others), and measured on a test split that keeps all its labels.
+# The teacher learns from the queries with one positive, of which nothing is hidden, or from the same ones (JUDGES=train).
 #
-#   make -f recipes/false-negatives.mk                                                   SciFact
-#   make -f recipes/false-negatives.mk SOURCE=path/to/cranfield SPLIT=test               half of its queries are the test
+#   make -f recipes/false-negatives.mk                                                     SciFact
+#   make -f recipes/false-negatives.mk SOURCE=cranfield SPLIT=test JUDGES=train            half of its queries are the test
+#   make -f recipes/false-negatives.mk SOURCE=medquad LIMIT='--limit 500' EPOCHS=2 LENGTH=128
 #
 #   naive      mined without any rule on scores
 #   window     only ranks 30 to 100
@@ -20,10 +22,13 @@ OUT        ?= build/false-negatives
 MODEL      ?= sentence-transformers/all-MiniLM-L6-v2
 SEEDS      ?= 0 1 2
 LIMIT      ?=
-LENGTHS    ?= --max-document-length 160
+EPOCHS     ?= 3
+LENGTH     ?= 160
+JUDGES     ?= single
+JUDGED     ?= --limit 2000
 
 HELP   := $(PYTHON) recipes/hidden_positives.py
-TUNING := --loss infonce --temperature 0.05 --learning-rate 5e-5 $(LENGTHS)
+TUNING := --loss infonce --temperature 0.05 --learning-rate 5e-5 --epochs $(EPOCHS) --max-document-length $(LENGTH)
 ARMS   := naive window threshold drop promote distil
 
 .PHONY: compare
@@ -38,7 +43,8 @@ $(OUT)/%/results/summary.json:
 	$(EMBEDTRAIN) mine $(OUT)/$*/collection --model $(MODEL) $(LIMIT) --top-k 100 --max-ratio 0 --out $(OUT)/$*/naive.parquet
 	$(EMBEDTRAIN) mine --reselect $(OUT)/$*/naive.parquet --max-ratio 0 --ranks 30:100 --out $(OUT)/$*/window.parquet
 	$(EMBEDTRAIN) mine --reselect $(OUT)/$*/naive.parquet --max-ratio 0.95 --out $(OUT)/$*/threshold.parquet
-	$(EMBEDTRAIN) train-teacher $(OUT)/$*/naive.parquet --model $(MODEL) --negatives 4 --max-length 128 --seed $* --out $(OUT)/$*/teacher
+	$(EMBEDTRAIN) mine $(OUT)/$*/collection --split $(JUDGES) --model $(MODEL) $(JUDGED) --top-k 100 --max-ratio 0 --out $(OUT)/$*/judges.parquet
+	$(EMBEDTRAIN) train-teacher $(OUT)/$*/judges.parquet --model $(MODEL) --negatives 4 --max-length $(LENGTH) --seed $* --out $(OUT)/$*/teacher
 	@# A teacher of a few hundred queries may be worse than the retriever: what comes of believing it is the question here.
 	$(EMBEDTRAIN) score-teacher $(OUT)/$*/naive.parquet --teacher $(OUT)/$*/teacher --trust --candidates 20 --policy keep \
 	    --out $(OUT)/$*/scored.parquet

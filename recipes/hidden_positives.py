@@ -28,8 +28,8 @@ RESAMPLES = 10_000
 def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
     """A copy of a collection in which every query with several positives has lost half of them, rounded down.
 
-    Where the split is `test`, half of its queries are trained on and half are the test; else the test split is the
-    source's own. What was hidden is the split `hidden`.
+    Queries with several positives are the split `train`, what they lost is `hidden`; the others, of which nothing can
+    be hidden, are `single`. Where the split is `test`, half of its queries are the test; else that is the source's own.
     """
     collection = Collection(source)
     rng = np.random.default_rng(seed)
@@ -42,14 +42,19 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
     )
     train: dict[str, dict[str, float]] = {}
     hidden: dict[str, dict[str, float]] = {}
+    single: dict[str, dict[str, float]] = {}
     for query in queries:
         if split == "test" and query in test:
             continue
         positives = [document for document, grade in judged[query].items() if grade > 0]
+        if len(positives) == 1:
+            single[query] = judged[query]
+            continue
         lost = {positives[place] for place in rng.permutation(len(positives))[: len(positives) // 2]}
         train[query] = {document: grade for document, grade in judged[query].items() if document not in lost}
-        if lost:
-            hidden[query] = {document: judged[query][document] for document in sorted(lost)}
+        hidden[query] = {document: judged[query][document] for document in sorted(lost)}
+    if not train:
+        sys.exit(f"no query of the split {split} of {source} has two positives, so nothing can be hidden")
     if out.resolve() == source.resolve() or source.resolve().is_relative_to(out.resolve()):
         sys.exit(f"--out {out} would replace the source; name another folder")
     shutil.rmtree(out, ignore_errors=True)
@@ -57,7 +62,9 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
     for file in source.iterdir():
         if file.is_file() and file.name.startswith(("corpus", "queries")):
             shutil.copy(file, out / file.name)
-    for name, qrels in (("train", train), ("hidden", hidden), ("test", test)):
+    for name, qrels in (("train", train), ("hidden", hidden), ("single", single), ("test", test)):
+        if not qrels:
+            continue
         with (out / "qrels" / f"{name}.tsv").open("w", encoding="utf-8", newline="") as lines:
             table = csv.writer(lines, delimiter="\t", lineterminator="\n")
             table.writerow(["query-id", "corpus-id", "score"])
@@ -66,9 +73,9 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
             )
     return {
         "train_queries": len(train),
+        "single_queries": len(single),
         "test_queries": len(test),
         "hidden_positives": sum(map(len, hidden.values())),
-        "queries_with_hidden_positives": len(hidden),
     }
 
 

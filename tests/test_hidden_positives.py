@@ -40,16 +40,17 @@ def source(tmp_path: Path) -> Path:
 def test_half_is_hidden(recipe: Any, source: Path, tmp_path: Path) -> None:
     told = recipe.hide(source, "train", 0, tmp_path / "out")
     assert told == {
-        "train_queries": 3,
+        "train_queries": 2,
+        "single_queries": 1,
         "test_queries": 1,
         "hidden_positives": 2,
-        "queries_with_hidden_positives": 2,
     }
     made, before = Collection(tmp_path / "out"), Collection(source).qrels("train")
     kept, hidden = made.qrels("train"), made.qrels("hidden")
-    assert {query: len(documents) for query, documents in kept.items()} == {"q0": 2, "q1": 1, "q2": 1}
-    for query, documents in before.items():
-        assert {**kept[query], **hidden.get(query, {})} == documents
+    assert {query: len(documents) for query, documents in kept.items()} == {"q0": 2, "q1": 1}
+    assert made.qrels("single") == {"q2": before["q2"]}
+    for query in kept:
+        assert {**kept[query], **hidden[query]} == before[query]
     assert made.qrels("test") == Collection(source).qrels("test")
     others = {str(recipe.hide(source, "train", seed, tmp_path / "out")) for seed in range(3)}
     assert len(others) == 1
@@ -66,7 +67,9 @@ def test_a_test_split_is_halved(recipe: Any, source: Path, tmp_path: Path) -> No
     recipe.hide(source, "test", 1, tmp_path / "out")
     made = Collection(tmp_path / "out")
     train, test = set(made.qrels("train")), set(made.qrels("test"))
-    assert train | test == {"q0", "q1", "q2"}
+    single = {"q2"} - test
+    assert train | test | single == {"q0", "q1", "q2"}
+    assert (tmp_path / "out" / "qrels" / "single.tsv").is_file() == bool(single)
     assert train
     assert not train & test
 
@@ -146,3 +149,9 @@ def test_a_source_is_not_replaced(recipe: Any, source: Path) -> None:
         with pytest.raises(SystemExit, match="would replace the source"):
             recipe.hide(source, "train", 0, out)
     assert (source / "qrels" / "train.tsv").is_file()
+
+
+def test_nothing_to_hide(recipe: Any, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="has two positives"):
+        recipe.hide(source, "test", 0, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
