@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from embedtrain.errors import UsageError
@@ -50,6 +49,8 @@ def fit(scores: NDArray[Any], right: NDArray[np.bool_], way: str) -> Calibration
         errors = expit(logits) - targets
         gradient = np.array([(errors * values / scale).mean(), errors.mean()])[: len(parameters)]
         return float((np.logaddexp(0, logits) - targets * logits).mean()), gradient
+
+    from scipy.optimize import minimize  # slow to import, and only a fit needs it
 
     found = minimize(loss, np.zeros(2 if way == "platt" else 1), jac=True, method="BFGS").x
     return Calibration(float(found[0]) / scale, float(found[1]) if way == "platt" else 0.0)

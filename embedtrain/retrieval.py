@@ -143,9 +143,11 @@ class Ranker:
 
     def system(self, name: str, questions: Questions, k: int, progress: Progress) -> System:
         """The same as a row of the result."""
+        from embedtrain import truncation
+
         queries = self.encoder.encode(questions.texts, "query", progress)
         found = self._search(queries, self.documents, k, progress)
-        cut = _documents_cut(self.encoder, self.searched.texts)
+        cut = truncation.cut(self.encoder, self.searched.texts, "document")
         dimension = int(self.documents.shape[1])
         about = {
             "model": self.source.name,
@@ -236,11 +238,6 @@ def _reranked(
         system_of(names(name), _on_top(head, first.hits), first.ids, questions, None, **about)
         for name, head in ((label, judged), (f"{first.name} + teacher", mixed))
     ]
-
-
-def _documents_cut(encoder: "Encoder", texts: Sequence[str]) -> int:
-    """How many documents are longer than the model reads, whether or not their vectors were in the store."""
-    return int((encoder.token_lengths(texts, "document") > encoder.limit("document")).sum())
 
 
 def _teacher_order(

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 from embedtrain import denoise
 from embedtrain.collection import Collection
 from embedtrain.mined import MinedRow
-from embedtrain.reranker import Pair
+
+if TYPE_CHECKING:  # judging stored scores anew needs no model
+    from embedtrain.reranker import Pair
 
 # What the scores of an artifact are: raw logits, similarities of a bi-encoder, or means of standardised ones.
 LOGIT, SIMILARITY, STANDARDISED = "logit", "similarity", "standardised"
@@ -34,7 +37,7 @@ def wanted(row: MinedRow, candidates: str) -> list[int]:
     ]
 
 
-def pairs_of(rows: Sequence[MinedRow], wanted: Sequence[Sequence[int]], collection: Collection) -> list[Pair]:
+def pairs_of(rows: Sequence[MinedRow], wanted: Sequence[Sequence[int]], collection: Collection) -> list["Pair"]:
     """Query and document of every row's positives, then of its `wanted` candidates, row after row."""
     pairs = []
     for row, indices in zip(rows, wanted, strict=True):

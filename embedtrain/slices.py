@@ -81,7 +81,7 @@ def _by_rare_words(
     count = len(collection.corpus)
     places = range(count) if count <= SAMPLE else np.linspace(0, count - 1, SAMPLE).astype(int).tolist()
     for place in places:
-        frequency.update(asked.intersection(split(collection.corpus[place])))
+        frequency.update(asked & split.distinct(collection.corpus[place]))
     if not frequency:
         return []
     tenth = float(np.quantile(list(frequency.values()), 0.1))
@@ -104,7 +104,7 @@ def _by_overlap(
     for query, tokens in zip(questions.ids, words, strict=True):
         wanted = set(tokens)
         relevant = [document for document, grade in questions.qrels[query].items() if grade > 0]
-        held = [len(wanted.intersection(split(collection.corpus.by_id(document)))) for document in relevant]
+        held = [len(wanted & split.distinct(collection.corpus.by_id(document))) for document in relevant]
         shares.append(max(held, default=0) / len(wanted) if wanted else 0.0)
     values = np.array(shares)
     place = np.digitize(values, [1 / 3, 2 / 3])

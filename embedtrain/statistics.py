@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
-from scipy.optimize import brentq
 
 LEVEL = 0.95
 POWER = 0.8
@@ -146,6 +145,8 @@ def detectable_difference(differences: np.ndarray, level: float = LEVEL, power: 
     if count < 2 or not _spread(differences):
         return None
     highest = float(special.stdtrit(count - 1, 1 - (1 - level) / 2)) + 10.0  # far above it the distribution is NaN
+    from scipy.optimize import brentq  # half of what this module took to import
+
     noncentrality = brentq(_lacking, 0.0, highest, args=(count - 1, level, power))
     return float(noncentrality) * float(differences.std(ddof=1)) / math.sqrt(count)
 

@@ -1,16 +1,18 @@
 """What judges pairs of query and document, behind one face: a cross-encoder, or a bi-encoder that is bigger than ours."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embedtrain import console
-from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError, UsageError
 from embedtrain.models import find_encoder, find_model
-from embedtrain.reranker import Cut, Pair, Reranker
+
+if TYPE_CHECKING:  # they take seconds to import, and stored scores are judged anew without them
+    from embedtrain.encoder import Encoder
+    from embedtrain.reranker import Cut, Pair, Reranker
 
 CROSS, BI = "cross", "bi"
 KINDS = (CROSS, BI)
@@ -21,10 +23,10 @@ class Teacher(Protocol):
 
     logits: bool  # whether a sigmoid makes probabilities of the scores
 
-    def score(self, pairs: Sequence[Pair], progress: console.Progress) -> NDArray[np.float32]:
+    def score(self, pairs: Sequence["Pair"], progress: console.Progress) -> NDArray[np.float32]:
         """Raw scores (n,) of pairs; higher is more relevant."""
 
-    def cut(self, pairs: Sequence[Pair]) -> Cut:
+    def cut(self, pairs: Sequence["Pair"]) -> "Cut":
         """What of distinct pairs is too long for it."""
 
 
@@ -39,6 +41,9 @@ def load(name: str, kind: str, max_length: int | None, precision: str) -> Teache
 
     `max_length` is that of a pair and acts on a cross-encoder alone.
     """
+    from embedtrain.encoder import Encoder
+    from embedtrain.reranker import Reranker
+
     if kind == CROSS:
         return _Cross(Reranker.load(find_model(name), max_length, wanted=precision))
     return _Bi(Encoder.load(find_encoder(name), wanted=precision))
@@ -49,13 +54,13 @@ class _Cross:
 
     logits = True
 
-    def __init__(self, reranker: Reranker) -> None:
+    def __init__(self, reranker: "Reranker") -> None:
         self._reranker = reranker
 
-    def score(self, pairs: Sequence[Pair], progress: console.Progress) -> NDArray[np.float32]:
+    def score(self, pairs: Sequence["Pair"], progress: console.Progress) -> NDArray[np.float32]:
         return np.asarray(self._reranker.score(pairs, progress), dtype=np.float32)
 
-    def cut(self, pairs: Sequence[Pair]) -> Cut:
+    def cut(self, pairs: Sequence["Pair"]) -> "Cut":
         return self._reranker.cut(pairs)
 
 
@@ -64,10 +69,10 @@ class _Bi:
 
     logits = False
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: "Encoder") -> None:
         self._encoder = encoder
 
-    def score(self, pairs: Sequence[Pair], progress: console.Progress) -> NDArray[np.float32]:
+    def score(self, pairs: Sequence["Pair"], progress: console.Progress) -> NDArray[np.float32]:
         sides: list[tuple[Any, NDArray[np.int64]]] = []
         for role, texts in (("query", [query for query, _ in pairs]), ("document", [text for _, text in pairs])):
             distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
@@ -83,7 +88,9 @@ class _Bi:
             found[start : start + 4_096] = scores
         return found
 
-    def cut(self, pairs: Sequence[Pair]) -> Cut:
+    def cut(self, pairs: Sequence["Pair"]) -> "Cut":
+        from embedtrain.reranker import Cut
+
         distinct = list(dict.fromkeys(pairs))
         queries, documents = (dict.fromkeys(pair[side] for pair in distinct) for side in (0, 1))
         lengths = {
@@ -104,7 +111,7 @@ class _Bi:
         )
 
 
-def standardised(scores: NDArray[np.float32], pairs: Sequence[Pair], name: str) -> NDArray[np.float32]:
+def standardised(scores: NDArray[np.float32], pairs: Sequence["Pair"], name: str) -> NDArray[np.float32]:
     """Scores less their mean, over their standard deviation, both over the distinct pairs.
 
     Raises EmbedtrainError for a teacher that gives every pair the same.

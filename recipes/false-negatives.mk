@@ -5,7 +5,7 @@
 #
 #   make -f recipes/false-negatives.mk                                                     SciFact
 #   make -f recipes/false-negatives.mk SOURCE=cranfield SPLIT=test JUDGES=train            half of its queries are the test
-#   make -f recipes/false-negatives.mk SOURCE=medquad LIMIT='--limit 500' EPOCHS=2 LENGTH=128
+#   make -f recipes/false-negatives.mk SOURCE=medquad PART='--queries 200 --documents 5000' LENGTH=128    a part of it
 #
 #   naive      mined without any rule on scores
 #   window     only ranks 30 to 100
@@ -21,11 +21,10 @@ SPLIT      ?= train
 OUT        ?= build/false-negatives
 MODEL      ?= sentence-transformers/all-MiniLM-L6-v2
 SEEDS      ?= 0 1 2
-LIMIT      ?=
+PART       ?=
 EPOCHS     ?= 3
 LENGTH     ?= 160
 JUDGES     ?= single
-JUDGED     ?= --limit 2000
 
 HELP   := $(PYTHON) recipes/hidden_positives.py
 TUNING := --loss infonce --temperature 0.05 --learning-rate 5e-5 --epochs $(EPOCHS) --max-document-length $(LENGTH)
@@ -39,11 +38,11 @@ compare: $(SEEDS:%=$(OUT)/%/results/summary.json)
 
 # One seed from its collection to its evaluation; each command knows itself what is up to date.
 $(OUT)/%/results/summary.json:
-	$(HELP) hide $(SOURCE) --split $(SPLIT) --seed $* --out $(OUT)/$*/collection
-	$(EMBEDTRAIN) mine $(OUT)/$*/collection --model $(MODEL) $(LIMIT) --top-k 100 --max-ratio 0 --out $(OUT)/$*/naive.parquet
+	$(HELP) hide $(SOURCE) --split $(SPLIT) --seed $* $(PART) --out $(OUT)/$*/collection
+	$(EMBEDTRAIN) mine $(OUT)/$*/collection --model $(MODEL) --top-k 100 --max-ratio 0 --out $(OUT)/$*/naive.parquet
 	$(EMBEDTRAIN) mine --reselect $(OUT)/$*/naive.parquet --max-ratio 0 --ranks 30:100 --out $(OUT)/$*/window.parquet
 	$(EMBEDTRAIN) mine --reselect $(OUT)/$*/naive.parquet --max-ratio 0.95 --out $(OUT)/$*/threshold.parquet
-	$(EMBEDTRAIN) mine $(OUT)/$*/collection --split $(JUDGES) --model $(MODEL) $(JUDGED) --top-k 100 --max-ratio 0 --out $(OUT)/$*/judges.parquet
+	$(EMBEDTRAIN) mine $(OUT)/$*/collection --split $(JUDGES) --model $(MODEL) --top-k 100 --max-ratio 0 --out $(OUT)/$*/judges.parquet
 	$(EMBEDTRAIN) train-teacher $(OUT)/$*/judges.parquet --model $(MODEL) --negatives 4 --max-length $(LENGTH) --seed $* --out $(OUT)/$*/teacher
 	@# A teacher of a few hundred queries may be worse than the retriever: what comes of believing it is the question here.
 	$(EMBEDTRAIN) score-teacher $(OUT)/$*/naive.parquet --teacher $(OUT)/$*/teacher --trust --candidates 20 --policy keep \

@@ -25,11 +25,20 @@ MEASURE = "nDCG@10"
 RESAMPLES = 10_000
 
 
-def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
+def hide(
+    source: Path,
+    split: str,
+    seed: int,
+    out: Path,
+    queries_kept: int | None = None,
+    documents_kept: int | None = None,
+) -> dict[str, Any]:
     """A copy of a collection in which every query with several positives has lost half of them, rounded down.
 
     Queries with several positives are the split `train`, what they lost is `hidden`; the others, of which nothing can
     be hidden, are `single`. Where the split is `test`, half of its queries are the test; else that is the source's own.
+    A large collection is made smaller by a draw that is the same for every seed: so many queries of each split, and
+    what is judged for any of them with other documents up to so many.
     """
     collection = Collection(source)
     rng = np.random.default_rng(seed)
@@ -40,6 +49,13 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
         if split == "test"
         else collection.qrels("test")
     )
+    if queries_kept is not None:
+        same = np.random.default_rng(0)
+        several = [query for query in queries if sum(grade > 0 for grade in judged[query].values()) > 1]
+        others = sorted(set(queries) - set(several))
+        kept = {*_some(several, queries_kept, same), *_some(others, 4 * queries_kept, same)}
+        queries = [query for query in queries if query in kept]
+        test = {query: test[query] for query in _some(list(test), 2 * queries_kept, same)}
     train: dict[str, dict[str, float]] = {}
     hidden: dict[str, dict[str, float]] = {}
     single: dict[str, dict[str, float]] = {}
@@ -60,8 +76,21 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
     (out / "qrels").mkdir(parents=True)
     for file in source.iterdir():
-        if file.is_file() and file.name.startswith(("corpus", "queries")):
+        if file.is_file() and file.name.startswith(
+            "queries" if documents_kept is not None else ("corpus", "queries")
+        ):
             shutil.copy(file, out / file.name)
+    if documents_kept is not None:
+        named = {
+            document for qrels in (train, hidden, single, test) for found in qrels.values() for document in found
+        }
+        others = [document for document in collection.corpus.ids if document not in named]
+        wanted = named.union(_some(others, max(0, documents_kept - len(named)), np.random.default_rng(1)))
+        with (out / "corpus.jsonl").open("w", encoding="utf-8") as lines:
+            for document in collection.corpus.ids:
+                if document in wanted:
+                    row = {"_id": document, "text": collection.corpus.by_id(document)}
+                    lines.write(json.dumps(row, ensure_ascii=False) + "\n")
     for name, qrels in (("train", train), ("hidden", hidden), ("single", single), ("test", test)):
         if not qrels:
             continue
@@ -77,6 +106,11 @@ def hide(source: Path, split: str, seed: int, out: Path) -> dict[str, Any]:
         "test_queries": len(test),
         "hidden_positives": sum(map(len, hidden.values())),
     }
+
+
+def _some(items: list[str], count: int, rng: np.random.Generator) -> list[str]:
+    """So many of the items at most, drawn, in their order."""
+    return [items[place] for place in sorted(rng.permutation(len(items))[:count].tolist())]
 
 
 def count(collection: Path, mined: Path, scored: Path) -> dict[str, Any]:
@@ -155,6 +189,10 @@ def main() -> int:
     hiding.add_argument("source", type=Path)
     hiding.add_argument("--split", default="train")
     hiding.add_argument("--seed", type=int, default=0)
+    hiding.add_argument(
+        "--queries", type=int, help="train on so many, 4 times as many single ones, 2 times for the test"
+    )
+    hiding.add_argument("--documents", type=int, help="keep so many, those that are judged among them")
     hiding.add_argument("--out", type=Path, required=True)
     counting = commands.add_parser("count")
     counting.add_argument("paths", type=Path, nargs=3)
@@ -162,7 +200,18 @@ def main() -> int:
     comparing.add_argument("results", type=Path, nargs="+")
     arguments = parser.parse_args()
     if arguments.command == "hide":
-        print(json.dumps(hide(arguments.source, arguments.split, arguments.seed, arguments.out)))
+        print(
+            json.dumps(
+                hide(
+                    arguments.source,
+                    arguments.split,
+                    arguments.seed,
+                    arguments.out,
+                    arguments.queries,
+                    arguments.documents,
+                )
+            )
+        )
     elif arguments.command == "count":
         print(json.dumps(count(*arguments.paths)))
     else:

@@ -45,7 +45,7 @@ def test_importing_the_command_line_loads_nothing_heavy() -> None:
     assert not set(HEAVY) & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("stage", ["mine", "evaluate"])
+@pytest.mark.parametrize("stage", ["mine", "evaluate", "score"])
 def test_what_needs_no_model_loads_no_torch(stage: str) -> None:
     code = f"import sys, embedtrain.{stage}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

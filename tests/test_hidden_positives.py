@@ -151,6 +151,20 @@ def test_a_source_is_not_replaced(recipe: Any, source: Path) -> None:
     assert (source / "qrels" / "train.tsv").is_file()
 
 
+def test_a_part_is_drawn_alike_for_every_seed(recipe: Any, source: Path, tmp_path: Path) -> None:
+    made = []
+    for seed in (0, 1):
+        told = recipe.hide(source, "train", seed, tmp_path / "out", 1, 6)
+        assert (told["train_queries"], told["single_queries"], told["test_queries"]) == (1, 1, 1)
+        part = Collection(tmp_path / "out")
+        assert len(part.corpus) == 6
+        named = [part.qrels(split) for split in ("train", "hidden", "single", "test")]
+        assert {d for qrels in named for found in qrels.values() for d in found} <= set(part.corpus.ids)
+        assert part.corpus.by_id("d5") == Collection(source).corpus.by_id("d5")
+        made.append((part.corpus.ids, list(part.qrels("train"))))
+    assert made[0] == made[1]
+
+
 def test_nothing_to_hide(recipe: Any, source: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="has two positives"):
         recipe.hide(source, "test", 0, tmp_path / "out")

@@ -158,3 +158,10 @@ def test_the_command_says_the_language(tiny, run_cli: RunCli) -> None:
     done = run_cli("eval", tiny, "--bm25", "--language", "auto", "--out", "e")
     assert done.returncode == 0, done.stderr
     assert "BM25: language: english (auto: 100 % of " in done.stdout
+
+
+@pytest.mark.parametrize("language", ["english", "none"])
+def test_distinct_tokens_are_those_of_the_list(language: str) -> None:
+    split = Tokenizer(language)
+    for text in ("", "The cells, the Cell and SSO-4012; max_length 3.5 of 10,000", "東京タワー cells 東京タワー"):
+        assert split.distinct(text) == set(split(text))
