@@ -1,7 +1,8 @@
 # Unlabelled positives among mined negatives: how many, does a teacher find them, and what does each way of training make
 # of them? Half of the positives of every query that has several are hidden; then the pipeline is run as if they had never
 # been known, in six ways, over three seeds (each hides others), and measured on a test split that keeps all its labels.
-# The teacher learns from the queries with one positive, of which nothing is hidden, or from the same ones (JUDGES=train).
+# The teacher learns from the queries with one positive, of which nothing is hidden, or from the same ones (JUDGES=train);
+# TEACHER=folder takes one that is there already, and that has not seen what is hidden.
 #
 #   make -f recipes/false-negatives.mk                                                     SciFact
 #   make -f recipes/false-negatives.mk SOURCE=cranfield SPLIT=test JUDGES=train            half of its queries are the test
@@ -25,10 +26,16 @@ PART       ?=
 EPOCHS     ?= 3
 LENGTH     ?= 160
 JUDGES     ?= single
+TEACHER    ?=
 
 HELP   := $(PYTHON) recipes/hidden_positives.py
 TUNING := --loss infonce --temperature 0.05 --learning-rate 5e-5 --epochs $(EPOCHS) --max-document-length $(LENGTH)
 ARMS   := naive window threshold drop promote distil
+
+define train-teacher
+$(EMBEDTRAIN) mine $(OUT)/$*/collection --split $(JUDGES) --model $(MODEL) --top-k 100 --max-ratio 0 --out $(OUT)/$*/judges.parquet && \
+	$(EMBEDTRAIN) train-teacher $(OUT)/$*/judges.parquet --model $(MODEL) --negatives 4 --max-length $(LENGTH) --seed $* --out $(OUT)/$*/teacher
+endef
 
 .PHONY: compare
 compare: $(SEEDS:%=$(OUT)/%/results/summary.json)
@@ -42,10 +49,9 @@ $(OUT)/%/results/summary.json:
 	$(EMBEDTRAIN) mine $(OUT)/$*/collection --model $(MODEL) --top-k 100 --max-ratio 0 --out $(OUT)/$*/naive.parquet
 	$(EMBEDTRAIN) mine --reselect $(OUT)/$*/naive.parquet --max-ratio 0 --ranks 30:100 --out $(OUT)/$*/window.parquet
 	$(EMBEDTRAIN) mine --reselect $(OUT)/$*/naive.parquet --max-ratio 0.95 --out $(OUT)/$*/threshold.parquet
-	$(EMBEDTRAIN) mine $(OUT)/$*/collection --split $(JUDGES) --model $(MODEL) --top-k 100 --max-ratio 0 --out $(OUT)/$*/judges.parquet
-	$(EMBEDTRAIN) train-teacher $(OUT)/$*/judges.parquet --model $(MODEL) --negatives 4 --max-length $(LENGTH) --seed $* --out $(OUT)/$*/teacher
+	$(if $(TEACHER),,$(train-teacher))
 	@# A teacher of a few hundred queries may be worse than the retriever: what comes of believing it is the question here.
-	$(EMBEDTRAIN) score-teacher $(OUT)/$*/naive.parquet --teacher $(OUT)/$*/teacher --trust --candidates 20 --policy keep \
+	$(EMBEDTRAIN) score-teacher $(OUT)/$*/naive.parquet --teacher $(or $(TEACHER),$(OUT)/$*/teacher) --trust --candidates 20 --policy keep \
 	    --out $(OUT)/$*/scored.parquet
 	$(EMBEDTRAIN) score-teacher $(OUT)/$*/scored.parquet --trust --policy drop --out $(OUT)/$*/drop.parquet
 	$(EMBEDTRAIN) score-teacher $(OUT)/$*/scored.parquet --trust --policy promote --out $(OUT)/$*/promote.parquet

@@ -15,10 +15,12 @@ from conftest import RunCli, write_collection
 from safetensors.numpy import load_file, save_file
 from test_report import assert_self_contained
 
-from embedtrain import artifacts, diagnose, geometry
+from embedtrain import artifacts, diagnose
 from embedtrain.artifacts import Claim, Input
 from embedtrain.collection import Collection
 from embedtrain.config import DiagnoseOptions, EvalOptions
+from embedtrain.diagnose import geometry
+from embedtrain.diagnose.probe import draw, look
 from embedtrain.errors import EmbedtrainError
 from embedtrain.models import MINILM, find_model
 
@@ -36,7 +38,7 @@ def small(tmp_path: Path) -> Collection:
 
 
 def test_everything_is_drawn_where_there_is_room(small: Collection) -> None:
-    probe = diagnose.draw(small, DiagnoseOptions(sample=100))
+    probe = draw(small, DiagnoseOptions(sample=100))
     assert len(probe.documents) == 29, "the empty one is left out"
     assert probe.sample == list(range(29))
     assert probe.queries == ["q0", "q1", "q4", "q5"]
@@ -52,7 +54,7 @@ def test_everything_is_drawn_where_there_is_room(small: Collection) -> None:
 
 
 def test_positives_are_encoded_even_outside_the_sample(small: Collection) -> None:
-    probe = diagnose.draw(small, DiagnoseOptions(sample=10))
+    probe = draw(small, DiagnoseOptions(sample=10))
     assert len(probe.sample) == 10
     assert probe.dropped["documents not in the sample"] == 19
     ids = {small.corpus.ids[position] for position in probe.documents}
@@ -62,13 +64,13 @@ def test_positives_are_encoded_even_outside_the_sample(small: Collection) -> Non
 
 
 def test_the_draw_is_seeded(small: Collection) -> None:
-    first, again, other = (diagnose.draw(small, DiagnoseOptions(sample=10, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (draw(small, DiagnoseOptions(sample=10, seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert [first.documents[row] for row in first.sample] != [other.documents[row] for row in other.sample]
 
 
 def test_limit_counts_queries(small: Collection) -> None:
-    probe = diagnose.draw(small, DiagnoseOptions(sample=100, limit=2))
+    probe = draw(small, DiagnoseOptions(sample=100, limit=2))
     assert probe.queries == ["q0", "q1"]
     assert probe.dropped["query beyond --limit"] == 3
 
@@ -78,7 +80,7 @@ def test_a_split_without_positives(tmp_path: Path) -> None:
     judged = {"test": [("q", "0", 0)]}
     folder = write_collection(tmp_path / "none", documents, [{"_id": "q", "text": "query"}], judged)
     with pytest.raises(EmbedtrainError, match="no query with a positive; choose another --split"):
-        diagnose.draw(Collection(folder), DiagnoseOptions())
+        draw(Collection(folder), DiagnoseOptions())
 
 
 def test_too_few_documents(tmp_path: Path) -> None:
@@ -86,15 +88,15 @@ def test_too_few_documents(tmp_path: Path) -> None:
     judged = {"test": [("q", "0", 1)]}
     folder = write_collection(tmp_path / "few", documents, [{"_id": "q", "text": "query"}], judged)
     with pytest.raises(EmbedtrainError, match="2 documents with text"):
-        diagnose.draw(Collection(folder), DiagnoseOptions())
+        draw(Collection(folder), DiagnoseOptions())
 
 
 def test_numbers_of_a_space(small: Collection) -> None:
-    probe = diagnose.draw(small, DiagnoseOptions(sample=12))
+    probe = draw(small, DiagnoseOptions(sample=12))
     random = np.random.default_rng(0)
     queries = random.standard_normal((len(probe.queries), 16)).astype(np.float32)
     documents = random.standard_normal((len(probe.documents), 16)).astype(np.float32)
-    space = diagnose.look("m", queries, documents, probe, seed=0)
+    space = look("m", queries, documents, probe, seed=0)
     pairs = [(q, row) for q, rows in enumerate(probe.positives) for row in rows]
     assert space.alignment == pytest.approx(
         geometry.alignment([queries[q] for q, _ in pairs], [documents[d] for _, d in pairs])

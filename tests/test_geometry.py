@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
-from embedtrain import geometry
+from embedtrain.diagnose import geometry
 from embedtrain.errors import EmbedtrainError
 
 

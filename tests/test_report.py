@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embedtrain import report
+from embedtrain.diagnose import pictures, report
+from embedtrain.diagnose.section import Measure
 from embedtrain.lineage import Node
-from embedtrain.verdicts import Measure
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
@@ -80,20 +80,20 @@ def random(seed: int, mean: float, count: int = 300) -> np.ndarray:
     return np.clip(np.random.default_rng(seed).normal(mean, 0.1, count), -1, 1)
 
 
-def pictures() -> list[report.Picture]:
+def drawn() -> list[pictures.Picture]:
     words = {"title": "A title", "caption": "A caption"}
     spaces = [("tuned", random(0, 0.7), random(1, 0.2)), ("base", random(2, 0.5), random(3, 0.1))]
     curves = [("runs/tuned", np.full(40, 1 / 40)), ("base", np.array([0.9, 0.06, 0.04]))]
-    return [report.similarities(spaces, **words), report.spectrum(curves, **words)]
+    return [pictures.similarities(spaces, **words), pictures.spectrum(curves, **words)]
 
 
-def ladder(name: str = "tuned") -> report.Picture:
+def ladder(name: str = "tuned") -> pictures.Picture:
     systems = [
-        report.System("BM25", 0.68, 0.63, 0.73),
-        report.System(name, 0.74, 0.69, 0.78),
-        report.System("one query", 0.5),
+        pictures.System("BM25", 0.68, 0.63, 0.73),
+        pictures.System(name, 0.74, 0.69, 0.78),
+        pictures.System("one query", 0.5),
     ]
-    return report.ladder(systems, "nDCG@10", title="Ladder", caption="Best first")
+    return pictures.ladder(systems, "nDCG@10", title="Ladder", caption="Best first")
 
 
 def measure(**changes: Any) -> Measure:
@@ -125,7 +125,7 @@ def page(**changes: Any) -> dict[str, Any]:
         "facts": [("documents", "2,000")],
         "notes": ["A note."],
         "measures": [measure(), measure(base=None, verdict="collapsed")],
-        "pictures": pictures(),
+        "pictures": drawn(),
         "evaluation": {"name": "ev", "split": "test", "notes": ["so"], "picture": ladder(), **table},
         "lineage": (Node("model", "tuned", "a" * 64, stage="finetune", parents=(Node("base", "b", "b" * 64),)),),
         "command": "embedtrain diagnose runs/tuned",
@@ -166,7 +166,7 @@ def test_text_from_data_is_escaped() -> None:
         facts=[(evil, evil)],
         notes=[evil],
         measures=[measure(name=evil, sentence=evil)],
-        pictures=[report.similarities([(evil, random(0, 0.7), random(1, 0.2))], title=evil, caption=evil)],
+        pictures=[pictures.similarities([(evil, random(0, 0.7), random(1, 0.2))], title=evil, caption=evil)],
         evaluation={**evaluation, "picture": ladder(evil)},
         lineage=(Node("model", evil, "a" * 64),),
         command=evil,
@@ -187,7 +187,7 @@ def test_a_name_the_template_lacks_is_an_error() -> None:
 
 
 def test_colours_of_pictures_are_the_page_s() -> None:
-    for picture in (*pictures(), ladder()):
+    for picture in (*drawn(), ladder()):
         fixed = set(re.findall(r"#[0-9a-fA-F]{3,8}\b", re.sub(r'(url\(#|href="#)[^")]+', "", picture.svg)))
         assert not fixed, (picture.key, fixed)
         assert "var(--model)" in picture.svg
@@ -215,8 +215,8 @@ def test_the_user_s_matplotlib_settings_do_not_matter() -> None:
 
 
 def test_short_keeps_the_end_of_a_name() -> None:
-    assert report.short("a  b\nc") == "a b c"
-    assert report.short("models/of/mine", 5) == "…mine"
+    assert pictures.short("a  b\nc") == "a b c"
+    assert pictures.short("models/of/mine", 5) == "…mine"
 
 
 @pytest.mark.parametrize(("value", "percent"), [(0.5, 25.0), (-1, 0.0), (9, 100.0)])

@@ -9,8 +9,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from embedtrain import diagnose, verdicts
-from embedtrain.verdicts import COLLAPSED, HEALTHY, WATCH, Space
+from embedtrain.diagnose import verdicts
+from embedtrain.diagnose.probe import Probe, look
+from embedtrain.diagnose.section import COLLAPSED, HEALTHY, WATCH, overall
+from embedtrain.diagnose.verdicts import Space
 
 DIMENSION, DOCUMENTS = 96, 400
 
@@ -18,8 +20,8 @@ DIMENSION, DOCUMENTS = 96, 400
 def space(documents: np.ndarray, queries: np.ndarray, name: str = "model") -> Space:
     """Query i has document i as its positive; every document is in the sample."""
     everything = list(range(len(documents)))
-    probe = diagnose.Probe(everything, everything, [str(i) for i in everything], [[i] for i in everything], {})
-    return diagnose.look(name, queries, documents, probe, seed=0)
+    probe = Probe(everything, everything, [str(i) for i in everything], [[i] for i in everything], {})
+    return look(name, queries, documents, probe, seed=0)
 
 
 def vectors(seed: int = 0) -> np.ndarray:
@@ -35,7 +37,7 @@ def by_key(found: Space, base: Space | None = None) -> dict[str, verdicts.Measur
 
 
 def worst(found: Space, base: Space | None = None) -> str:
-    return verdicts.overall(verdicts.judge(found, base))[0]
+    return overall(verdicts.judge(found, base))[0]
 
 
 def test_an_even_space_is_healthy() -> None:
@@ -49,7 +51,7 @@ def test_a_high_cosine_alone_is_no_fault() -> None:
     found = space(vectors() + shared, near(vectors()) + shared)
     measures = by_key(found)
     assert 0.6 < measures["random_cosine"].value < 0.75
-    assert verdicts.overall(list(measures.values()))[0] == HEALTHY
+    assert overall(list(measures.values()))[0] == HEALTHY
     assert "no fault in itself" in measures["random_cosine"].sentence
 
 
@@ -63,7 +65,7 @@ def test_collapse_to_one_direction() -> None:
     assert measures["random_cosine"].verdict == COLLAPSED
     assert measures["uniformity"].verdict == COLLAPSED
     assert measures["alignment"].value < 0.01
-    verdict, sentence = verdicts.overall(list(measures.values()))
+    verdict, sentence = overall(list(measures.values()))
     assert verdict == COLLAPSED
     assert "random-pair cosine" in sentence
 
@@ -135,9 +137,9 @@ def test_changes_from_the_base() -> None:
 def test_the_worst_verdict_counts() -> None:
     measures = verdicts.judge(space(vectors(), near(vectors())))
     mixed = [dataclasses.replace(measures[0], verdict=WATCH, sentence="Look here."), *measures[1:]]
-    assert verdicts.overall(mixed) == (WATCH, "Something to look at: positives above random. Look here.")
+    assert overall(mixed) == (WATCH, "Something to look at: positives above random. Look here.")
     mixed[1] = dataclasses.replace(measures[1], verdict=COLLAPSED, sentence="Gone.")
-    assert verdicts.overall(mixed) == (COLLAPSED, "The space has collapsed: alignment. Gone.")
+    assert overall(mixed) == (COLLAPSED, "The space has collapsed: alignment. Gone.")
 
 
 def test_numbers_are_written_with_a_minus_sign() -> None:

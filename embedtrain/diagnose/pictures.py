@@ -1,24 +1,20 @@
-"""The page and its pictures: one self-contained HTML file, no network, no script, the same bytes every time.
+"""The pictures of the page: SVG by matplotlib, the same bytes every time.
 
-Pictures are SVG by matplotlib. Their colours are stand-ins that become CSS variables of the page, so that a
-picture is dark where the page is dark; their text stays text.
+Their colours are stand-ins that become CSS variables of the page, so that a picture is dark where the page is dark;
+their text stays text.
 """
 
 import dataclasses
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jinja2
 import matplotlib.style
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-TEMPLATE = "report.html.j2"
 
 # Stand-in colour in the drawing -> variable in the page.
 INK, MUTED, LINE, MODEL, BASE, RANDOM = "#010101", "#020202", "#030303", "#040404", "#050505", "#060606"
@@ -96,7 +92,8 @@ def _svg(key: str, title: str, figure: Figure) -> Markup:
     return Markup(text)  # matplotlib has escaped every text in it
 
 
-def _picture(key: str, title: str, caption: str, height: float, draw: Callable[[Figure], None]) -> Picture:
+def picture(key: str, title: str, caption: str, height: float, draw: Callable[[Figure], None]) -> Picture:
+    """What `draw` puts on a figure of a page's width and `height` inches; `key` is unique on the page."""
     style = {**_STYLE, "svg.hashsalt": key}
     with matplotlib.style.context(["default", style]):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
@@ -104,7 +101,8 @@ def _picture(key: str, title: str, caption: str, height: float, draw: Callable[[
         return Picture(key, title, caption, _svg(key, title, figure))
 
 
-def _note(axes: Axes, x: float, y: float, text: str, **keywords: Any) -> None:
+def label(axes: Axes, x: float, y: float, text: str, **keywords: Any) -> None:
+    """Write a text at a place of the data; it may stand beyond the axes."""
     axes.annotate(text, (x, y), fontsize=10, annotation_clip=False, **keywords)
 
 
@@ -122,18 +120,18 @@ def similarities(spaces: Sequence[tuple[str, Any, Any]], *, title: str, caption:
                 axes.stairs(heights / len(values), edges, fill=True, color=colour, alpha=0.5, linewidth=0)
                 axes.stairs(heights / len(values), edges, color=colour, linewidth=1.2)
             top = axes.get_ylim()[1] * 1.22
-            for values, colour, label in ((far, RANDOM, "random"), (close, own, "positive")):
+            for values, colour, kind in ((far, RANDOM, "random"), (close, own, "positive")):
                 mean = float(np.mean(values))
                 axes.axvline(mean, color=colour, linewidth=1, linestyle=(0, (3, 2)))
                 side = {"ha": "right", "xytext": (-3, 0)} if values is far else {"ha": "left", "xytext": (3, 0)}
                 where = {"textcoords": "offset points", "va": "top", "color": colour, **side}
-                _note(axes, mean, top, f"{label} {mean:.2f}", **where)
+                label(axes, mean, top, f"{kind} {mean:.2f}", **where)
             axes.set_ylim(0, top)
             axes.set_yticks([])
             axes.set_title(short(name, 52), loc="left", fontsize=10.5, color=INK)
         panels[-1].set_xlabel("cosine with the query")
 
-    return _picture("similarities", title, caption, 0.6 + 1.55 * len(spaces), draw)
+    return picture("similarities", title, caption, 0.6 + 1.55 * len(spaces), draw)
 
 
 def spectrum(curves: Sequence[tuple[str, Any]], *, title: str, caption: str) -> Picture:
@@ -143,7 +141,7 @@ def spectrum(curves: Sequence[tuple[str, Any]], *, title: str, caption: str) -> 
         axes = figure.subplots()
         most = max(len(shares) for _, shares in curves)
         axes.plot([0, most], [0, 100], color=MUTED, linewidth=1, linestyle=(0, (1, 2)))
-        _note(axes, most * 0.21, 19, "even sphere", color=MUTED, va="top", ha="left")
+        label(axes, most * 0.21, 19, "even sphere", color=MUTED, va="top", ha="left")
         for (_, shares), colour in reversed(list(zip(curves, (MODEL, BASE), strict=False))):
             total = 100 * np.concatenate([[0.0], np.cumsum(shares)])
             axes.plot(np.arange(len(total)), total, color=colour, linewidth=2)
@@ -152,15 +150,15 @@ def spectrum(curves: Sequence[tuple[str, Any]], *, title: str, caption: str) -> 
             axes.plot([reach, reach], [0, 95], color=colour, linewidth=1, linestyle=(0, (3, 2)))
         marks = [int(np.searchsorted(100 * np.cumsum(shares), 95 - 1e-9)) + 1 for _, shares in curves]
         for row, ((name, _), colour, reach) in enumerate(zip(curves, (MODEL, BASE), marks, strict=False)):
-            label = f"{short(name.rstrip('/').rpartition('/')[2], 30)}: {reach:,}"
-            axes.text(0.98, 0.16 - 0.085 * row, label, transform=axes.transAxes, ha="right", color=colour)
+            words = f"{short(name.rstrip('/').rpartition('/')[2], 30)}: {reach:,}"
+            axes.text(0.98, 0.16 - 0.085 * row, words, transform=axes.transAxes, ha="right", color=colour)
         axes.set_xlim(0, most)
         axes.set_ylim(0, 103)
         axes.set_yticks([0, 25, 50, 75, 95], ["0", "25", "50", "75", "95 %"])
         axes.grid(axis="y")
         axes.set_xlabel("principal components, strongest first")
 
-    return _picture("spectrum", title, caption, 3.1, draw)
+    return picture("spectrum", title, caption, 3.1, draw)
 
 
 def ladder(systems: Sequence[System], measure: str, *, title: str, caption: str) -> Picture:
@@ -175,8 +173,8 @@ def ladder(systems: Sequence[System], measure: str, *, title: str, caption: str)
             axes.plot([low, high], [row, row], color=MODEL, linewidth=5, alpha=0.3, solid_capstyle="round")
             axes.plot([system.value], [row], "o", color=MODEL, markersize=6.5)
             offset = {"textcoords": "offset points", "xytext": (0, 8), "va": "bottom"}
-            _note(axes, min(lows), row, short(system.name, 46), ha="left", color=INK, **offset)
-            _note(axes, max(highs), row, f"{system.value:.3f}", ha="right", color=MODEL, **offset)
+            label(axes, min(lows), row, short(system.name, 46), ha="left", color=INK, **offset)
+            label(axes, max(highs), row, f"{system.value:.3f}", ha="right", color=MODEL, **offset)
         axes.set_ylim(len(ordered) - 0.5, -0.85)
         pad = (max(highs) - min(lows) or 0.1) * 0.03
         axes.set_xlim(min(lows) - pad, max(highs) + pad)
@@ -184,19 +182,4 @@ def ladder(systems: Sequence[System], measure: str, *, title: str, caption: str)
         axes.grid(axis="x")
         axes.set_xlabel(measure)
 
-    return _picture("ladder", title, caption, 0.7 + 0.5 * len(ordered), draw)
-
-
-def place(value: float, low: float, high: float) -> float:
-    """Where a value stands between the ends of a scale, in percent, kept within the scale."""
-    return round(100 * min(1.0, max(0.0, (value - low) / (high - low))), 2) if high != low else 0.0
-
-
-def render(page: Mapping[str, Any]) -> str:
-    """The page. Every text is escaped but the drawings; a name the template lacks is an error."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["place"] = place
-    source = resources.files("embedtrain").joinpath(TEMPLATE).read_text("utf-8")
-    return environment.from_string(source).render(page).rstrip() + "\n"
+    return picture("ladder", title, caption, 0.7 + 0.5 * len(ordered), draw)

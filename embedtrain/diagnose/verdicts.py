@@ -5,11 +5,9 @@ of the base. The limits stand at the top; they are rules of thumb, set so that w
 """
 
 import dataclasses
-from collections.abc import Sequence
 
-from embedtrain.geometry import Contrast, Spectrum, Spread, uniformity_of_sphere
-
-HEALTHY, WATCH, COLLAPSED = "healthy", "watch", "collapsed"
+from embedtrain.diagnose.geometry import Contrast, Spectrum, Spread, uniformity_of_sphere
+from embedtrain.diagnose.section import COLLAPSED, HEALTHY, WATCH, Measure
 
 # Random texts this alike leave cosine nothing to work with; below, a high cosine alone is no fault.
 COSINE_COLLAPSED, COSINE_WATCH, COSINE_RISE = 0.99, 0.9, 0.15
@@ -47,28 +45,6 @@ class Space:
         return min(self.dimension, self.documents - 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Measure:
-    """One number with what it is compared with. `low` and `high` are the ends of its scale, `mark` the reference
-    value on it; `base` is None where there is no base model."""
-
-    key: str
-    name: str
-    value: float
-    base: float | None
-    reference: str
-    verdict: str
-    sentence: str
-    low: float
-    high: float
-    mark: float
-    digits: int = 3
-
-    def shown(self, value: float) -> str:
-        """A value of this measure, in text."""
-        return f"{value:,.{self.digits}f}".replace("-", "−")
-
-
 def judge(space: Space, base: Space | None = None) -> list[Measure]:
     """All measures of a space, the ones closest to retrieval first."""
     return [
@@ -83,17 +59,8 @@ def judge(space: Space, base: Space | None = None) -> list[Measure]:
     ]
 
 
-def overall(measures: Sequence[Measure]) -> tuple[str, str]:
-    """The worst verdict, and a sentence that names the measures behind it."""
-    for verdict, opening in ((COLLAPSED, "The space has collapsed"), (WATCH, "Something to look at")):
-        found = [measure for measure in measures if measure.verdict == verdict]
-        if found:
-            why = f" {found[0].sentence}" if len(found) == 1 else ""
-            return verdict, f"{opening}: {', '.join(measure.name for measure in found)}.{why}"
-    return HEALTHY, "Nothing in the shape of this space speaks against the model."
-
-
-def _rule(value: float, watch: float, collapsed: float, *, high_is_bad: bool) -> str:
+def rule(value: float, watch: float, collapsed: float, *, high_is_bad: bool) -> str:
+    """The verdict on a value by the limits from which it is one to watch, and a collapse."""
     sign = 1 if high_is_bad else -1
     if sign * value >= sign * collapsed:
         return COLLAPSED
@@ -102,7 +69,7 @@ def _rule(value: float, watch: float, collapsed: float, *, high_is_bad: bool) ->
 
 def _separation(space: Space, base: Space | None) -> Measure:
     value, before = space.contrast.separation, base.contrast.separation if base else None
-    verdict = _rule(value, SEPARATION_WATCH, SEPARATION_COLLAPSED, high_is_bad=False)
+    verdict = rule(value, SEPARATION_WATCH, SEPARATION_COLLAPSED, high_is_bad=False)
     sentence = f"A positive scores above a random document of the sample {100 * value:.1f} % of the time."
     if before is not None and value < before - SEPARATION_FALL and verdict == HEALTHY:
         verdict = WATCH
@@ -122,7 +89,7 @@ def _relative_alignment(space: Space) -> float:
 def _alignment(space: Space, base: Space | None) -> Measure:
     unrelated = 2.0 - 2.0 * float(space.contrast.random.mean())
     ratio = _relative_alignment(space)
-    verdict = _rule(ratio, ALIGNMENT_WATCH, ALIGNMENT_COLLAPSED, high_is_bad=True)
+    verdict = rule(ratio, ALIGNMENT_WATCH, ALIGNMENT_COLLAPSED, high_is_bad=True)
     sentence = (
         f"Positive pairs are {space.alignment:.3f} apart (mean squared distance), unrelated pairs {unrelated:.3f}"
     )
@@ -142,7 +109,7 @@ def _alignment(space: Space, base: Space | None) -> Measure:
 
 def _cosine(space: Space, base: Space | None) -> Measure:
     value, before = space.cosine.mean, base.cosine.mean if base else None
-    verdict = _rule(value, COSINE_WATCH, COSINE_COLLAPSED, high_is_bad=True)
+    verdict = rule(value, COSINE_WATCH, COSINE_COLLAPSED, high_is_bad=True)
     sentence = f"Two random documents have a cosine of {value:.3f} ± {space.cosine.deviation:.3f}"
     if verdict == COLLAPSED:
         sentence += ": everything looks like everything. Raise the temperature, lower the learning rate, and use "
@@ -165,7 +132,7 @@ def _cosine(space: Space, base: Space | None) -> Measure:
 def _uniformity(space: Space, base: Space | None) -> Measure:
     value, before = space.uniformity, base.uniformity if base else None
     best = uniformity_of_sphere(space.dimension)
-    verdict = _rule(value, UNIFORMITY_WATCH, UNIFORMITY_COLLAPSED, high_is_bad=True)
+    verdict = rule(value, UNIFORMITY_WATCH, UNIFORMITY_COLLAPSED, high_is_bad=True)
     if verdict != HEALTHY:
         sentence = (
             "Documents fill next to nothing of the sphere. More negatives and larger batches push them apart."
@@ -183,7 +150,7 @@ def _uniformity(space: Space, base: Space | None) -> Measure:
 
 def _components(space: Space, base: Space | None) -> Measure:
     value = space.spectrum.components(0.95)
-    verdict = _rule(value / space.directions, COMPONENTS_WATCH, COMPONENTS_COLLAPSED, high_is_bad=False)
+    verdict = rule(value / space.directions, COMPONENTS_WATCH, COMPONENTS_COLLAPSED, high_is_bad=False)
     counts = [space.spectrum.components(share) for share in SHARES]
     sentence = "50, 90, 95 and 99 % of the variance lie in {}, {}, {} and {} components.".format(*counts)
     if verdict != HEALTHY:
@@ -206,7 +173,7 @@ def _components(space: Space, base: Space | None) -> Measure:
 def _first(space: Space, base: Space | None) -> Measure:
     value = space.spectrum.first
     even = 1.0 / space.directions
-    verdict = _rule(value, FIRST_WATCH, FIRST_COLLAPSED, high_is_bad=True) if space.directions > 2 else HEALTHY
+    verdict = rule(value, FIRST_WATCH, FIRST_COLLAPSED, high_is_bad=True) if space.directions > 2 else HEALTHY
     sentence = f"The strongest component holds {100 * value:.1f} % of the variance."
     if verdict != HEALTHY:
         sentence += (
@@ -229,7 +196,7 @@ def _first(space: Space, base: Space | None) -> Measure:
 def _rank(space: Space, base: Space | None) -> Measure:
     most = min(space.dimension, space.documents)
     value, before = space.rank_me, base.rank_me if base else None
-    verdict = _rule(value / most, RANK_WATCH, RANK_COLLAPSED, high_is_bad=False)
+    verdict = rule(value / most, RANK_WATCH, RANK_COLLAPSED, high_is_bad=False)
     sentence = f"The vectors use as many directions as {value:.0f} equally strong ones would."
     if verdict == HEALTHY and before is not None and value < RANK_OF_BASE * before:
         verdict = WATCH
@@ -246,7 +213,7 @@ def _participation(space: Space, base: Space | None) -> Measure:
     value = space.spectrum.participation_ratio
     before = base.spectrum.participation_ratio if base else None
     even = space.documents * space.dimension / (space.documents + space.dimension)
-    verdict = _rule(value / even, PARTICIPATION_WATCH, PARTICIPATION_COLLAPSED, high_is_bad=False)
+    verdict = rule(value / even, PARTICIPATION_WATCH, PARTICIPATION_COLLAPSED, high_is_bad=False)
     sentence = f"{value:.0f} principal directions do most of the work."
     if verdict == HEALTHY and before is not None and value < PARTICIPATION_OF_BASE * before:
         verdict = WATCH
