@@ -344,10 +344,12 @@ class EvalOptions(LexicalOptions):
 
 @dataclass(frozen=True)
 class DiagnoseOptions:
-    """`diagnose`: how large a sample the geometry is measured on."""
+    """`diagnose`: how large a sample the geometry is measured on, and what is looked at besides."""
 
     split: str = "test"
     sample: int = 2_000
+    temperature_lab: bool = False
+    label_column: str | None = None  # of the corpus: its values are the clusters; k-means without one
     precision: str = "auto"  # of encoding; auto: bfloat16 where the processor or GPU has it, else float32
     limit: int | None = None
     seed: int = 0

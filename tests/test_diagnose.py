@@ -180,7 +180,7 @@ def test_the_command(work: Path, run_cli: RunCli) -> None:
     ]
     html = (work / "report" / "report.html").read_text("utf-8")
     page = assert_self_contained(html)
-    assert len(page.named("svg")) == 3
+    assert len(page.named("svg")) == 4
     assert "<script" not in html
     assert SCRIPT in page.text, "names of systems are shown as they are"
     for text in ("tuned", MINILM, "by eval: bm25 yes, seed 0", "--against", "documents not in the sample"):
@@ -236,7 +236,7 @@ def alone(work: Path, out: str, options: DiagnoseOptions) -> Path:
     collection = work / "collection"
     inputs = [Input.of("collection", collection), find_model(MINILM).as_input()]
     claim = Claim(work / out, kind="report", stage="diagnose", options=options, inputs=inputs)
-    diagnose.diagnose(claim, options, collection, MINILM, None, None)
+    diagnose.diagnose(claim, options, collection, diagnose.Subject(MINILM))
     return claim.out
 
 
@@ -246,7 +246,7 @@ def test_without_a_base(work: Path) -> None:
     assert numbers["base"] is None
     assert numbers["verdict"] == "healthy", "the published model is not accused"
     page = assert_self_contained((folder / "report.html").read_text("utf-8"))
-    assert len(page.named("svg")) == 2
+    assert len(page.named("svg")) == 3
     columns = artifacts.require_kind(folder, "report")["summary"]["table"]["columns"]
     assert columns == ["measure", "model", "reference", "verdict"]
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from embedtrain.diagnose import pictures, report
-from embedtrain.diagnose.section import Measure
+from embedtrain.diagnose.section import Measure, Section, Table
 from embedtrain.lineage import Node
 
 CHROMIUM = next(
@@ -113,8 +113,14 @@ def measure(**changes: Any) -> Measure:
 
 
 def page(**changes: Any) -> dict[str, Any]:
-    table = {"columns": ["system", "nDCG@10 [95 %]", "Recall@100", "vs base", "p"]}
-    table["rows"] = [["base (all-MiniLM-L6-v2)", "0.6451 [0.6012, 0.6890]", "0.9250", "", ""]] * 4
+    columns = ["system", "nDCG@10 [95 %]", "Recall@100", "vs base", "p"]
+    table = Table(
+        "A table", columns, [["base (all-MiniLM-L6-v2)", "0.6451 [0.6012, 0.6890]", "0.9250", "", ""]] * 4
+    )
+    numbers = Section(
+        "space", "Numbers", "So many.", [measure(), measure(base=None, verdict="collapsed")], drawn()
+    )
+    evaluation = Section("evaluation", "Evaluation", "From ev.", pictures=[ladder()], tables=[table], notes=["so"])
     return {
         "version": "0.1.0",
         "model": "runs/tuned",
@@ -124,9 +130,7 @@ def page(**changes: Any) -> dict[str, Any]:
         "verdict_sentence": "Something to look at.",
         "facts": [("documents", "2,000")],
         "notes": ["A note."],
-        "measures": [measure(), measure(base=None, verdict="collapsed")],
-        "pictures": drawn(),
-        "evaluation": {"name": "ev", "split": "test", "notes": ["so"], "picture": ladder(), **table},
+        "sections": [numbers, evaluation],
         "lineage": (Node("model", "tuned", "a" * 64, stage="finetune", parents=(Node("base", "b", "b" * 64),)),),
         "command": "embedtrain diagnose runs/tuned",
         "dropped": {"empty documents": 3},
@@ -148,7 +152,7 @@ def test_the_page_is_self_contained_and_whole() -> None:
 
 def test_a_page_without_base_and_evaluation() -> None:
     found = assert_self_contained(
-        report.render(page(base=None, evaluation=None, dropped={}, measures=[measure(base=None)]))
+        report.render(page(base=None, dropped={}, sections=[Section("space", "N", "l", [measure(base=None)])]))
     )
     assert "base 0" not in found.text
     assert "Left out" not in found.text
@@ -157,7 +161,9 @@ def test_a_page_without_base_and_evaluation() -> None:
 
 def test_text_from_data_is_escaped() -> None:
     evil = "</h1><script>alert('x')</script> $x$ & \"y\""
-    evaluation = {"name": evil, "split": evil, "columns": [evil], "rows": [[evil]], "notes": [evil]}
+    picture = pictures.similarities([(evil, random(0, 0.7), random(1, 0.2))], title=evil, caption=evil)
+    table = Table(evil, [evil], [[evil]], evil)
+    measures = [measure(name=evil, sentence=evil, reference=evil)]
     everywhere = page(
         model=evil,
         base=evil,
@@ -165,9 +171,7 @@ def test_text_from_data_is_escaped() -> None:
         verdict_sentence=evil,
         facts=[(evil, evil)],
         notes=[evil],
-        measures=[measure(name=evil, sentence=evil)],
-        pictures=[pictures.similarities([(evil, random(0, 0.7), random(1, 0.2))], title=evil, caption=evil)],
-        evaluation={**evaluation, "picture": ladder(evil)},
+        sections=[Section("space", evil, evil, measures, [picture, ladder(evil)], [table], [evil])],
         lineage=(Node("model", evil, "a" * 64),),
         command=evil,
         dropped={evil: 1},

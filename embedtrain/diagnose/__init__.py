@@ -1,298 +1,315 @@
-"""`diagnose`: a model's space on a sample of a collection, judged, and one page to read."""
+"""`diagnose`: a model's space, its training, its data and its failures, judged, and one page to read."""
 
-import dataclasses
 import json
-import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from embedtrain import __version__, artifacts, console, lineage
-from embedtrain.artifacts import Claim
+import numpy as np
+from numpy.typing import NDArray
+
+from embedtrain import __version__, console, lineage
+from embedtrain.artifacts import Claim, read_record
 from embedtrain.atomic import atomic_folder
+from embedtrain.audit import SUSPICIOUS_RATIO
 from embedtrain.collection import Collection
 from embedtrain.config import DiagnoseOptions
-from embedtrain.diagnose import geometry, pictures, report
+from embedtrain.diagnose import (
+    data,
+    failures,
+    information,
+    lengths,
+    neighbours,
+    numbers,
+    page,
+    rankings,
+    report,
+    shape,
+    space,
+    temperature,
+    training_curves,
+)
+from embedtrain.diagnose import evaluation as evaluations
 from embedtrain.diagnose.probe import Probe, draw, look
-from embedtrain.diagnose.section import Measure, overall
-from embedtrain.diagnose.verdicts import SHARES, Space, judge
-from embedtrain.encoder import Encoder
+from embedtrain.diagnose.section import Section, overall
+from embedtrain.diagnose.verdicts import Space
+from embedtrain.mined import read_mined
 from embedtrain.models import find_model
+from embedtrain.slices import TRAINED_ON
+from embedtrain.vectors import directions
+
+if TYPE_CHECKING:  # an audit of data needs no model
+    from embedtrain.encoder import Encoder
 
 PAGE = "report.html"
 NUMBERS = "diagnose.json"
+METRICS = "metrics.jsonl"
 
-_WORDS = (
-    (
-        "positives above random",
-        "Share of random documents of the sample that score below a positive for the same query, averaged over "
-        "queries (the area under the ROC curve). The one number here that speaks of ranking.",
-    ),
-    (
-        "alignment",
-        "Mean squared distance of positive pairs on the unit sphere: 2 - 2 cos. Wang and Isola 2020, "
-        "arXiv 2005.10242.",
-    ),
-    ("uniformity", "log mean exp(-2 d²) over all distinct pairs of documents. Wang and Isola 2020."),
-    (
-        "random-pair cosine",
-        "Cosine of two different documents of the sample, all pairs. High values alone are no fault: what counts "
-        "is how far positives stand above them.",
-    ),
-    (
-        "components for 95 %",
-        "Principal components (of the centred documents) that hold 95 % of the variance. Few of them mean that "
-        "most dimensions carry nothing.",
-    ),
-    (
-        "RankMe",
-        "exp of the entropy of the singular values of the documents’ matrix, not centred: the number of "
-        "directions in use. Garrido et al. 2023, arXiv 2210.02885.",
-    ),
-    (
-        "participation ratio",
-        "(sum of variances)² / sum of squared variances of the principal components; n·d/(n+d) for n isotropic "
-        "vectors of d dimensions.",
-    ),
-    (
-        "healthy, watch, collapsed",
-        "Rules of thumb, set so that working models pass. Where a base model is given, a marked change from it is "
-        "a reason to watch as well.",
-    ),
-)
+
+@dataclass(frozen=True)
+class Subject:
+    """What is looked at: a model, the base it came from, an evaluation of it, the mined rows it was trained on."""
+
+    model: str | None
+    against: str | None = None
+    evaluation: Path | None = None
+    mined: Path | None = None
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """What a model makes of a probe: queries (q, d), documents (n, d), and the space they are."""
+
+    encoder: "Encoder"
+    queries: NDArray[np.float32]
+    documents: NDArray[np.float32]
+    space: Space
+
+
+def _encoded(
+    model: str,
+    name: str,
+    collection: Collection,
+    probe: Probe,
+    options: DiagnoseOptions,
+    progress: console.Progress,
+) -> _Vectors:
+    from embedtrain.encoder import Encoder
+
+    encoder = Encoder.load(find_model(model), wanted=options.precision)
+    queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)[:]
+    documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)[:]
+    return _Vectors(encoder, queries, documents, look(name, queries, documents, probe, options.seed))
+
+
+def _said(name: str, encoder: "Encoder") -> list[str]:
+    notes = []
+    if encoder.precision != "float32":
+        notes.append(f"{name} encoded in {encoder.precision}.")
+    if encoder.similarity == "dot":
+        notes.append(f"{name} ranks by dot product; all numbers here are of directions (cosine).")
+    return notes
 
 
 def diagnose(
     claim: Claim,
     options: DiagnoseOptions,
     collection_path: Path,
-    model: str,
-    against: str | None,
-    evaluation: Path | None,
+    subject: Subject,
     progress: console.Progress = console.silent,
 ) -> None:
-    """Measure `model` (and `against`) on a collection; write the page and its numbers as a report artifact."""
+    """Measure what there is of the subject on a collection; write the page and its numbers as a report artifact."""
     collection = Collection(collection_path)
     probe = draw(collection, options)
     names = {item.role: item.name for item in claim.inputs}
-    spaces, notes = [], []
-    for role, asked_for in (("model", model), ("base", against)):
-        if asked_for is None:
-            continue
-        encoder = Encoder.load(find_model(asked_for), wanted=options.precision)
-        queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)[:]
-        texts = [collection.corpus[place] for place in probe.documents]
-        documents = encoder.encode(texts, "document", progress)[:]
-        spaces.append(look(names[role], queries, documents, probe, options.seed))
-        if encoder.precision != "float32":
-            notes.append(f"{names[role]} encoded in {encoder.precision}.")
-        if encoder.similarity == "dot":
-            notes.append(f"{names[role]} ranks by dot product; all numbers here are of directions (cosine).")
-    space, base = spaces[0], spaces[1] if against else None
-    measures = judge(space, base)
+    sections: list[Section] = []
+    notes: list[str] = []
+    model = base = None
+    if subject.model is not None:
+        model = _encoded(subject.model, names["model"], collection, probe, options, progress)
+        notes += _said(names["model"], model.encoder)
+    if subject.against is not None:
+        base = _encoded(subject.against, names["base"], collection, probe, options, progress)
+        notes += _said(names["base"], base.encoder)
+    if model is not None:
+        sections += _of_space(model, base, probe, collection, options)
+        sections += _of_training(find_model(subject.model or "").path)
+    if subject.mined is not None:
+        if model is not None and options.temperature_lab:
+            sections.append(_lab(model.encoder, subject, collection, options, progress))
+        sections.append(data.section(subject.mined, collection, _measured(collection, options.split)))
+    if model is not None:
+        sections.append(_read(model.encoder, probe, collection))
+    if subject.evaluation is not None:
+        sections.append(evaluations.section(subject.evaluation, names["evaluation"]))
+        if model is not None:
+            sections += _failures(model.encoder, subject.evaluation, names, collection, options, notes, progress)
+    measures = [measure for section in sections for measure in section.measures]
     verdict, sentence = overall(measures)
-    summary = _summary(space, base, probe, measures, verdict)
+    summary = _summary(names, probe, sections, verdict)
     summary["notes"] = [sentence, *notes]
-    with atomic_folder(claim.out) as folder:
-        numbers = _numbers(space, base, probe, measures, verdict, sentence, options)
-        text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        (folder / NUMBERS).write_text(text, encoding="utf-8")
-        record = claim.make_record(rows=len(probe.sample), dropped=probe.dropped, summary={})
-        page = {
-            "version": __version__,
-            "model": space.name,
-            "base": base.name if base else None,
-            "collection": names["collection"],
-            "verdict": verdict,
-            "verdict_sentence": sentence,
-            "facts": _facts(space, probe, options),
-            "notes": notes,
-            "measures": measures,
-            "pictures": _pictures(space, base),
-            "evaluation": _evaluation(evaluation, names.get("evaluation", "")) if evaluation else None,
-            "lineage": lineage.ancestry(record, claim.out.name).parents,
-            "command": _command(claim, options),
-            "dropped": probe.dropped,
-            "words": _WORDS,
-        }
-        (folder / PAGE).write_text(report.render(page), encoding="utf-8")
-        claim.write_folder(folder, rows=len(probe.sample), dropped=probe.dropped, summary=summary)
-
-
-def _summary(
-    space: Space, base: Space | None, probe: Probe, measures: list[Measure], verdict: str
-) -> dict[str, Any]:
-    columns = ["measure", *(["base"] if base else []), "model", "reference", "verdict"]
-    rows = [
-        [
-            measure.name,
-            *([measure.shown(measure.base)] if measure.base is not None else []),
-            measure.shown(measure.value),
-            measure.reference,
-            measure.verdict,
-        ]
-        for measure in measures
-    ]
-    return {
-        "verdict": verdict,
-        "report": PAGE,
-        "model": space.name,
-        "base": base.name if base else None,
-        "documents": len(probe.sample),
-        "queries": len(probe.queries),
-        "positive_pairs": probe.pairs,
-        "table": {"columns": columns, "rows": rows},
-    }
-
-
-def _rounded(value: float) -> float:
-    # Six digits say all there is, and keep the last bits of another machine out; no -0.0.
-    return round(float(value), 6) + 0.0
-
-
-def _spread(spread: geometry.Spread) -> dict[str, Any]:
-    return {
-        "count": spread.count,
-        "mean": _rounded(spread.mean),
-        "deviation": _rounded(spread.deviation),
-        "quantiles": {str(share): _rounded(value) for share, value in spread.quantiles.items()},
-    }
-
-
-def _space(space: Space) -> dict[str, Any]:
-    return {
-        "name": space.name,
-        "dimension": space.dimension,
-        "alignment": _rounded(space.alignment),
-        "uniformity": _rounded(space.uniformity),
-        "uniformity_of_even_sphere": _rounded(geometry.uniformity_of_sphere(space.dimension)),
-        "separation": _rounded(space.contrast.separation),
-        "random_document_pairs": _spread(space.cosine),
-        "positive_pairs": _spread(geometry.Spread.of(space.contrast.positive)),
-        "random_query_document_pairs": _spread(geometry.Spread.of(space.contrast.random)),
-        "components": {str(share): space.spectrum.components(share) for share in SHARES},
-        "first_component": _rounded(space.spectrum.first),
-        "participation_ratio": _rounded(space.spectrum.participation_ratio),
-        "rank_me": _rounded(space.rank_me),
-        "variance_shares": [_rounded(share) for share in space.spectrum.shares],
-    }
-
-
-def _numbers(
-    space: Space,
-    base: Space | None,
-    probe: Probe,
-    measures: list[Measure],
-    verdict: str,
-    sentence: str,
-    options: DiagnoseOptions,
-) -> dict[str, Any]:
-    return {
-        "verdict": verdict,
-        "sentence": sentence,
-        "sample": {
-            "split": options.split,
-            "documents": len(probe.sample),
-            "queries": len(probe.queries),
-            "positive_pairs": probe.pairs,
-            "seed": options.seed,
-        },
-        "measures": [
-            {
-                "key": measure.key,
-                "name": measure.name,
-                "value": _rounded(measure.value),
-                "base": None if measure.base is None else _rounded(measure.base),
-                "reference": measure.reference,
-                "verdict": measure.verdict,
-                "sentence": measure.sentence,
-            }
-            for measure in measures
-        ],
-        "model": _space(space),
-        "base": _space(base) if base else None,
-    }
-
-
-def _facts(space: Space, probe: Probe, options: DiagnoseOptions) -> list[tuple[str, str]]:
-    return [
+    facts = [
         ("split", options.split),
         ("documents", f"{len(probe.sample):,}"),
         ("queries", f"{len(probe.queries):,}"),
         ("positive pairs", f"{probe.pairs:,}"),
-        ("dimensions", f"{space.dimension:,}"),
+        *([("dimensions", f"{model.space.dimension:,}")] if model else []),
         ("seed", str(options.seed)),
     ]
+    with atomic_folder(claim.out) as folder:
+        found = {
+            "verdict": verdict,
+            "sentence": sentence,
+            "sample": {
+                "split": options.split,
+                "documents": len(probe.sample),
+                "queries": len(probe.queries),
+                "positive_pairs": probe.pairs,
+                "seed": options.seed,
+            },
+            "measures": [numbers.of_measure(measure) for measure in measures],
+            "model": numbers.of_space(model.space) if model else None,
+            "base": numbers.of_space(base.space) if base else None,
+            "sections": {section.key: section.numbers for section in sections if section.numbers},
+        }
+        text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        (folder / NUMBERS).write_text(text, encoding="utf-8")
+        record = claim.make_record(rows=len(probe.sample), dropped=probe.dropped, summary={})
+        html = report.render(
+            {
+                "version": __version__,
+                "model": names.get("model") or names.get("mined") or names["collection"],
+                "base": names.get("base"),
+                "collection": names["collection"],
+                "verdict": verdict,
+                "verdict_sentence": sentence,
+                "facts": facts,
+                "notes": notes,
+                "sections": sections,
+                "lineage": lineage.ancestry(record, claim.out.name).parents,
+                "command": page.command(claim, options),
+                "dropped": probe.dropped,
+                "words": page.WORDS,
+            }
+        )
+        (folder / PAGE).write_text(html, encoding="utf-8")
+        claim.write_folder(folder, rows=len(probe.sample), dropped=probe.dropped, summary=summary)
 
 
-def _pictures(space: Space, base: Space | None) -> list[pictures.Picture]:
-    shown = [item for item in (space, base) if item]
+def _of_space(
+    model: _Vectors, base: _Vectors | None, probe: Probe, collection: Collection, options: DiagnoseOptions
+) -> list[Section]:
+    """The sections on vectors: numbers, how the space is filled, and who is near whom, over the random sample."""
+    own = space.section(model.space, base.space if base else None)
+    own.pictures.append(space.map_of(directions(model.documents), directions(model.queries), probe.positives))
+    sample, before = model.documents[probe.sample], base.documents[probe.sample] if base else None
+    places = [probe.documents[row] for row in probe.sample]
+    labels = None
+    if options.label_column:
+        column = collection.corpus_column(options.label_column)
+        labels = [column[place] for place in places]
+    base_name = base.space.name if base else None
     return [
-        pictures.similarities(
-            [(item.name, item.contrast.positive, item.contrast.random) for item in shown],
-            title="How similar positives and random documents are to a query",
-            caption="The less the two hills overlap, the easier it is to rank. Where they stand on the scale does "
-            "not matter; the gap does.",
-        ),
-        pictures.spectrum(
-            [(item.name, item.spectrum.shares) for item in shown],
-            title="How many directions carry the variance",
-            caption="Share of the variance held by the strongest components together. A curve that leaps up at "
-            "once is a space of few dimensions; the dotted line is an even sphere.",
+        own,
+        shape.section(sample, model.space.name, before, base_name, options.seed),
+        neighbours.section(
+            model.queries,
+            sample,
+            [collection.corpus.ids[place] for place in places],
+            [collection.corpus[place] for place in places],
+            base.queries if base else None,
+            before,
+            [model.space.name, *([base_name] if base_name else [])],
+            options.seed,
+            labels,
         ),
     ]
 
 
-def _evaluation(folder: Path, name: str) -> dict[str, Any]:
-    """The table of an evaluation and, where it has means to draw, a picture of its systems."""
-    record = artifacts.require_kind(folder, "evaluation")
-    summary = record["summary"]
-    table = summary.get("table", {})
-    return {
-        "name": name,
-        "split": record["options"].get("split", ""),
-        "columns": table.get("columns", []),
-        "rows": table.get("rows", []),
-        "notes": summary.get("notes", []),
-        "picture": _ladder(summary.get("systems", {})),
-    }
+def _of_training(folder: Path) -> list[Section]:
+    """What the run that made a model says of it, where its metrics lie in the folder."""
+    metrics = folder / METRICS
+    if not metrics.is_file():
+        return []
+    return [found for found in (training_curves.section(metrics), information.section(metrics)) if found]
 
 
-def _ladder(systems: dict[str, dict[str, Any]]) -> pictures.Picture | None:
-    """The systems by nDCG@10, or by the first measure there is where that was not measured."""
-    measures = list(
-        dict.fromkeys(
-            name
-            for system in systems.values()
-            for name, value in system.items()
-            if isinstance(value, dict) and "mean" in value
+def _lab(
+    encoder: "Encoder",
+    subject: Subject,
+    collection: Collection,
+    options: DiagnoseOptions,
+    progress: console.Progress,
+) -> Section:
+    from embedtrain.diagnose import mined_similarities
+
+    assert subject.mined is not None
+    rows = read_mined(subject.mined, options.limit)
+    found = mined_similarities.of(encoder, rows, collection, options.sample, options.seed, progress)
+    made = read_record(encoder.source.path) or {}
+    section = temperature.section(
+        found.positives, found.candidates, found.suspected, made.get("options", {}).get("temperature")
+    )
+    who = (
+        "a teacher scores it above the row's lowest positive"
+        if found.by_teacher
+        else (
+            f"the model itself puts it above {100 * SUSPICIOUS_RATIO:g} % of the positive (no teacher has scored these rows)"
         )
     )
-    if not measures:
-        return None
-    measure = "nDCG@10" if "nDCG@10" in measures else measures[0]
-    found = [
-        pictures.System(name, values[measure]["mean"], values[measure]["low"], values[measure]["high"])
-        for name, values in systems.items()
-        if measure in values
-    ]
-    return pictures.ladder(
-        found,
-        measure,
-        title="Systems from best to worst",
-        caption=f"{measure} with its 95 % interval over queries. Intervals that overlap may still hide a sure "
-        "difference: the paired test in the table sees it.",
+    section.notes.append(f"A candidate is suspected where {who}.")
+    return section
+
+
+def _measured(collection: Collection, split: str) -> str:
+    """The split that a model of the rows is measured on, where it is there and is not theirs."""
+    return split if split in collection.splits else ""
+
+
+def _read(encoder: "Encoder", probe: Probe, collection: Collection) -> Section:
+    """What of the random sample and of the queries the model does not read."""
+    from embedtrain import truncation
+
+    documents = [collection.corpus[probe.documents[row]] for row in probe.sample]
+    queries = [collection.queries.by_id(query) for query in probe.queries]
+    return lengths.section(
+        truncation.token_counts(encoder, documents, "document"),
+        truncation.token_counts(encoder, queries, "query"),
+        encoder.limit("document"),
+        encoder.limit("query"),
     )
 
 
-def _command(claim: Claim, options: DiagnoseOptions) -> str:
-    """The command line that makes this report again."""
-    names = {item.role: item.name for item in claim.inputs}
-    words = ["embedtrain", "diagnose", names["model"], "--collection", names["collection"]]
-    for role, flag in (("base", "--against"), ("evaluation", "--eval")):
-        words += [flag, names[role]] if role in names else []
-    default = DiagnoseOptions()
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if value is not None and value != getattr(default, field.name):
-            words += [f"--{field.name}", str(value)]
-    return shlex.join([*words, "--out", claim.out.name])
+def _failures(
+    encoder: "Encoder",
+    evaluation: Path,
+    names: dict[str, str],
+    collection: Collection,
+    options: DiagnoseOptions,
+    notes: list[str],
+    progress: console.Progress,
+) -> list[Section]:
+    """Where the model fails, by the runs of its evaluation; nothing where these do not say, and a note why."""
+    found = rankings.of(evaluation, names["model"], collection)
+    if isinstance(found, str):
+        notes.append(f"{found}.")
+        return []
+    near = None
+    if TRAINED_ON in collection.splits and found.questions.ids:
+        asked = directions(encoder.encode(found.questions.texts, "query", progress)[:])
+        trained = [collection.queries.by_id(query) for query in collection.qrels(TRAINED_ON)]
+        near = (asked @ directions(encoder.encode(trained, "query", progress)[:]).T).max(axis=1)
+    return [
+        failures.section(
+            collection,
+            found.questions,
+            found.model,
+            found.lexical,
+            found.hybrid,
+            language=found.language,
+            similarities=near,
+            seed=options.seed,
+        )
+    ]
+
+
+def _summary(names: dict[str, str], probe: Probe, sections: list[Section], verdict: str) -> dict[str, Any]:
+    base = "base" in names
+    rows = []
+    for measure in (measure for section in sections for measure in section.measures):
+        before = "" if measure.base is None else measure.shown(measure.base)
+        shown = measure.shown(measure.value)
+        rows.append([measure.name, *([before] if base else []), shown, measure.reference, measure.verdict])
+    return {
+        "verdict": verdict,
+        "report": PAGE,
+        "model": names.get("model"),
+        "base": names.get("base"),
+        "documents": len(probe.sample),
+        "queries": len(probe.queries),
+        "positive_pairs": probe.pairs,
+        "table": {
+            "columns": ["measure", *(["base"] if base else []), "model", "reference", "verdict"],
+            "rows": rows,
+        },
+    }
