@@ -7,22 +7,25 @@ document in the sample.
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from conftest import RunCli, write_collection
+from conftest import RunCli, call_here, write_collection
 from safetensors.numpy import load_file, save_file
 from test_report import assert_self_contained
 
-from embedtrain import artifacts, diagnose
+from embedtrain import artifacts, console, diagnose, metrics
 from embedtrain.artifacts import Claim, Input
 from embedtrain.collection import Collection
 from embedtrain.config import DiagnoseOptions, EvalOptions
-from embedtrain.diagnose import geometry
+from embedtrain.diagnose import geometry, mined_similarities, rankings
 from embedtrain.diagnose.probe import draw, look
+from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError
+from embedtrain.mined import MinedRow
 from embedtrain.models import MINILM, find_model
+from embedtrain.negatives import ELIGIBLE, KNOWN_POSITIVE, SELECTED
 
 SCRIPT = "<script>alert('x')</script>"
 
@@ -258,3 +261,117 @@ def test_wrong_input_leaves_nothing_behind(work: Path, run_cli: RunCli) -> None:
     with pytest.raises(EmbedtrainError, match="its splits are: test, train"):
         alone(work, "other", DiagnoseOptions(split="dev"))
     assert not list(work.glob("*other*"))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# What else is looked at: the data, the temperature, an evaluation's runs.
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Path:
+    """A folder with a collection, what was mined of it, an evaluation of the base with BM25, and the whole report."""
+    folder = tmp_path_factory.mktemp("looked")
+    shutil.copytree(tiny, folder / "collection")
+    for command in (
+        ["mine", "collection", "--retriever", "bm25", "--negatives", "4", "--out", "mined.parquet"],
+        ["eval", "collection", "--bm25", "--model", MINILM, "--out", "results"],
+        ["diagnose", MINILM, "--collection", "collection", "--eval", "results", "--mined", "mined.parquet"]
+        + ["--temperature-lab", "--out", "report"],
+    ):
+        done = call_here(*command, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_part_is_on_the_page(looked: Path) -> None:
+    html = (looked / "report" / "report.html").read_text("utf-8")
+    page = assert_self_contained(html)
+    for title in ("The numbers", "How the space is filled", "Temperature lab", "The data", "Where it fails"):
+        assert title in page.text
+    numbers = json.loads((looked / "report" / "diagnose.json").read_text("utf-8"))
+    assert {"shape", "neighbours", "temperature_lab", "data", "lengths", "failures"} <= set(numbers["sections"])
+    assert "--mined mined.parquet" in page.text
+    assert "--temperature-lab" in page.text
+
+
+def test_where_it_fails_is_counted_from_the_runs(looked: Path) -> None:
+    numbers = json.loads((looked / "report" / "diagnose.json").read_text("utf-8"))
+    evaluated = json.loads((looked / "results" / "summary.json").read_text("utf-8"))
+    assert numbers["sections"]["failures"]
+    found = rankings.of(looked / "results", MINILM, Collection(looked / "collection"))
+    assert not isinstance(found, str)
+    ids = Collection(looked / "collection").corpus.ids
+    for name, hits in (("base", found.model), ("BM25", found.lexical)):
+        mean = metrics.score_run(hits, ids, found.questions.qrels, "nDCG@10").mean()
+        assert mean == pytest.approx(evaluated["systems"][name]["nDCG@10"]["mean"], abs=1e-9)
+
+
+def test_what_an_evaluation_does_not_say(looked: Path) -> None:
+    said = rankings.of(looked / "results", "another", Collection(looked / "collection"))
+    assert isinstance(said, str)
+    assert "did not measure another" in said
+
+
+def test_data_are_looked_at_without_a_model(looked: Path, run_here: RunCli) -> None:
+    done = run_here(
+        "diagnose", "--collection", "collection", "--mined", "mined.parquet", "--out", "data", cwd=looked
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads((looked / "data" / "diagnose.json").read_text("utf-8"))
+    assert numbers["model"] is None
+    assert list(numbers["sections"]) == ["data"]
+
+
+def test_a_gate_on_the_verdict(looked: Path, run_here: RunCli) -> None:
+    command = ["diagnose", "--collection", "collection", "--mined", "mined.parquet", "--out", "data"]
+    watched = run_here(*command, "--fail-on", "watch", cwd=looked)  # so few queries are one to watch
+    assert watched.returncode == 3
+    assert "the verdict is watch" in watched.stderr
+    assert run_here(*command, "--fail-on", "collapsed", cwd=looked).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "name a model to look at, or rows to audit"),
+        (("--mined", "mined.parquet", "--against", MINILM), "--against is about a model"),
+        ((MINILM, "--temperature-lab"), "name MODEL and --mined"),
+        ((MINILM, "--fail-on", "healthy"), "watch and collapsed are the choices"),
+    ],
+)
+def test_flags_that_do_not_go_together(looked: Path, run_here: RunCli, flags: tuple[str, ...], said: str) -> None:
+    done = run_here("diagnose", *flags, "--collection", "collection", "--out", "no", cwd=looked)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_suspects_by_the_model_itself() -> None:
+    encoder = Encoder.load(find_model(MINILM))
+    texts = {"p": "a cat sat on the mat", "n": "a cat sat on the mat.", "f": "stock markets fell on monday"}
+    rows = [
+        MinedRow(
+            "q",
+            ["p"],
+            ["n", "f", "p"],
+            [1, 2, 3],
+            ["bm25"] * 3,
+            [True] * 2 + [False],
+            [SELECTED, ELIGIBLE, KNOWN_POSITIVE],
+        )
+    ]
+    found = mined_similarities.of(encoder, rows, cast(Any, _Pair(texts)), 10, 0, console.silent)
+    assert len(found.candidates[0]) == 2
+    assert found.suspected[0].tolist() == [True, False]
+    assert found.candidates[0][0] > 0.9 * found.positives[0]
+    assert not found.by_teacher
+
+
+class _Pair:
+    """As much of a collection as similarities are asked of."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        class Named:
+            def __init__(self, texts: dict[str, str]) -> None:
+                self.by_id = texts.__getitem__
+
+        self.queries, self.corpus = Named({"q": "where did the cat sit"}), Named(texts)

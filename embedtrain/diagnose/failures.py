@@ -377,9 +377,9 @@ def _kinds(
                 },
             }
         )
-    for entry, p in zip(judged, statistics.holm([entry["p"] for entry in judged]), strict=True):
-        entry["p_holm"] = p
-        entry["worse"] = p is not None and p < SIGNIFICANT and entry["gap"] < -KIND_GAP
+    for entry, adjusted in zip(judged, statistics.holm([entry["p"] for entry in judged]), strict=True):
+        entry["p_holm"] = adjusted
+        entry["worse"] = adjusted is not None and adjusted < SIGNIFICANT and entry["gap"] < -KIND_GAP
     judged.sort(key=lambda entry: (not entry["worse"], entry["gap"], entry["place"]))
     found.numbers["kinds"] = [_as_plain(entry) for entry in judged]
     rows = [
