@@ -183,7 +183,7 @@ def test_the_command(work: Path, run_cli: RunCli) -> None:
     ]
     html = (work / "report" / "report.html").read_text("utf-8")
     page = assert_self_contained(html)
-    assert len(page.named("svg")) == 4
+    assert len(page.named("svg")) == 7
     assert "<script" not in html
     assert SCRIPT in page.text, "names of systems are shown as they are"
     for text in ("tuned", MINILM, "by eval: bm25 yes, seed 0", "--against", "documents not in the sample"):
@@ -200,7 +200,7 @@ def test_the_command(work: Path, run_cli: RunCli) -> None:
 
 def _check_numbers(numbers: dict[str, Any]) -> None:
     assert numbers["verdict"] in ("healthy", "watch"), numbers["sentence"]
-    assert {measure["key"] for measure in numbers["measures"]} == {
+    assert {measure["key"] for measure in numbers["measures"]} >= {
         "separation",
         "alignment",
         "random_cosine",
@@ -210,7 +210,8 @@ def _check_numbers(numbers: dict[str, Any]) -> None:
         "rank_me",
         "participation_ratio",
     }
-    assert all(measure["base"] is not None and measure["sentence"] for measure in numbers["measures"])
+    assert all(measure["sentence"] for measure in numbers["measures"])
+    assert all(measure["base"] is not None for measure in numbers["measures"][:8])
     base = numbers["base"]
     assert base["separation"] > 0.9, "a working model finds its positives"
     assert base["positive_pairs"]["mean"] > base["random_query_document_pairs"]["mean"] + 0.3
@@ -249,7 +250,7 @@ def test_without_a_base(work: Path) -> None:
     assert numbers["base"] is None
     assert numbers["verdict"] == "healthy", "the published model is not accused"
     page = assert_self_contained((folder / "report.html").read_text("utf-8"))
-    assert len(page.named("svg")) == 3
+    assert len(page.named("svg")) == 5
     columns = artifacts.require_kind(folder, "report")["summary"]["table"]["columns"]
     assert columns == ["measure", "model", "reference", "verdict"]
 

@@ -162,19 +162,19 @@ def test_hubs_that_training_made() -> None:
 
 
 def test_clusters_by_hand() -> None:
-    # Group a: 0 and 90 degrees, mean length sqrt(.5) at 45; group b: twice 180 degrees. c is alone.
-    points = [[1, 0], [0, 1], [-1, 0], [-2, 0], [1, 1]]
-    found = Clusters.of(points, ["a", "a", "b", "b", "c"])
-    assert found.names == ["a", "b"]
-    assert found.sizes.tolist() == [2, 2]
+    # Group a: 0 and 90 degrees, mean length sqrt(.5) at 45; group b: three times 180 degrees. c is alone.
+    points = [[1, 0], [0, 1], [-1, 0], [-2, 0], [-3, 0], [1, 1]]
+    found = Clusters.of(points, ["a", "a", "b", "b", "b", "c"])
+    assert found.names == ["b", "a"]
+    assert found.sizes.tolist() == [3, 2]
     assert found.alone == 1
-    assert found.lengths == pytest.approx([math.sqrt(0.5), 1.0])
+    assert found.lengths == pytest.approx([1.0, math.sqrt(0.5)])
     # R (d - R^2) / (1 - R^2) = sqrt(.5) (2 - .5) / .5
-    assert found.kappas[0] == pytest.approx(3 * math.sqrt(0.5))
+    assert found.kappas[1] == pytest.approx(3 * math.sqrt(0.5))
     assert found.between == pytest.approx(-math.sqrt(0.5))
-    # The four have the mean (-1, 1) / 4, R^2 = 1/8; within a 1 - R^2 = 1/2, within b 0.
-    assert found.within == pytest.approx(0.25 / (1 - 1 / 8))
-    assert found.typical.tolist() == [0, 2]
+    # The five have the mean (-2, 1) / 5, R^2 = 1/5; 1 - R^2 is 0 within b and 1/2 within a: 2/5 of 1/2 over 4/5.
+    assert found.within == pytest.approx(0.25)
+    assert found.typical.tolist() == [2, 0]
 
 
 def test_k_means_finds_the_topics() -> None:

@@ -1,6 +1,7 @@
 """`diagnose`: a model's space, its training, its data and its failures, judged, and one page to read."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,10 +227,8 @@ def _lab(
     assert subject.mined is not None
     rows = read_mined(subject.mined, options.limit)
     found = mined_similarities.of(encoder, rows, collection, options.sample, options.seed, progress)
-    made = read_record(encoder.source.path) or {}
-    section = temperature.section(
-        found.positives, found.candidates, found.suspected, made.get("options", {}).get("temperature")
-    )
+    in_use = _temperature(read_record(encoder.source.path) or {})
+    section = temperature.section(found.positives, found.candidates, found.suspected, in_use)
     who = (
         "a teacher scores it above the row's lowest positive"
         if found.by_teacher
@@ -239,6 +238,14 @@ def _lab(
     )
     section.notes.append(f"A candidate is suspected where {who}.")
     return section
+
+
+def _temperature(record: Mapping[str, Any]) -> float | None:
+    """The temperature a model was trained with: the one it learned, or the one it was given or had by default."""
+    summary = record.get("summary", {})
+    learned = summary.get("learned", {}).get("temperature")
+    said = str(summary.get("temperature", "")).split(" ")[0]  # 0.05 (scale 20)
+    return float(learned or said) if learned or said else None
 
 
 def _measured(collection: Collection, split: str) -> str:

@@ -39,6 +39,31 @@ WORDS = (
         "vectors of d dimensions.",
     ),
     (
+        "mean resultant length",
+        "Length of the mean of all directions: 0 even, 1 one point. κ = R(d − R²)/(1 − R²): Banerjee et al. 2005.",
+    ),
+    ("effective rank", "exp of the entropy of the shares of the variance. Roy and Vetterli 2007."),
+    ("NESum", "Sum of the variances over the largest. He and Ozay 2022."),
+    (
+        "decay of the spectrum",
+        "Exponent of the power law of the variances, from the 4th to the 100th component. Agrawal et al. 2022, arXiv 2202.05808.",
+    ),
+    ("IsoScore", "(participation ratio − 1)/(d − 1). Rudman et al. 2022, arXiv 2108.07344."),
+    ("intrinsic dimension", "TwoNN, without duplicates. Facco et al. 2017, arXiv 1803.06992."),
+    ("hub skewness", "Skewness of how often a document is in a top 10. Radovanovic et al. 2010."),
+    (
+        "share of the hardest negative",
+        "Share of the gradient on the negatives that one of them takes: the largest of softmax(similarity / temperature) over the negatives. Wang and Liu 2021, arXiv 2012.09740.",
+    ),
+    (
+        "evenness of the push",
+        "Entropy of these shares over its ceiling log N: 1 where all negatives are pushed alike.",
+    ),
+    (
+        "information certified",
+        "log(candidates) − loss: a lower bound on the mutual information of query and document, in nats, never above log(candidates). van den Oord et al. 2018, arXiv 1807.03748.",
+    ),
+    (
         "healthy, watch, collapsed",
         "Rules of thumb, set so that working models pass. Where a base model is given, a marked change from it is "
         "a reason to watch as well.",
