@@ -91,6 +91,15 @@ def test_what_would_help(found: Section) -> None:
     ]
 
 
+def test_the_first_of_two_answers_counts(tmp_path: Path) -> None:
+    made, asked = collection(tmp_path / "c", plain(2))
+    # q01: document 1 at rank 3, its better answer at rank 12.
+    hits = Hits([np.array([0]), np.array([5, 6, 1, *range(7, 15), 100])], [np.ones(1), np.ones(12)])
+    found = failures.Found.of(hits, asked, made.corpus.ids)
+    assert found.rank.tolist() == [1, 3]
+    assert found.failed.tolist() == [False, False]
+
+
 def test_means_by_hand(found: Section) -> None:
     # nDCG@10 of one answer at rank r is 1 / log2(r + 1).
     systems = found.numbers["systems"]

@@ -5,7 +5,6 @@ A query fails where none of its answers is among the first 10, so that its nDCG@
 
 import dataclasses
 import re
-import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -325,17 +324,6 @@ def random_groups_p(values: NDArray[np.float64], members: NDArray[np.bool_], see
         drawn = generator.permuted(np.tile(values, (min(step, TESTS - start), 1)), axis=1)
         further += (np.abs(drawn @ groups.T - expected) >= reach).sum(axis=0)
     return [float(p) for p in further / (TESTS + 1)]
-
-
-def _welch(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> float | None:
-    """Welch's test: the two groups have each their own size and spread. Groups without any spread have no test."""
-    from scipy.stats import ttest_ind
-
-    if len(outside) < 2 or np.ptp(inside) + np.ptp(outside) == 0:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # said of a group whose values are all equal, as zeros are
-        return float(ttest_ind(inside, outside, equal_var=False).pvalue)
 
 
 def _kinds(
