@@ -75,19 +75,26 @@ def doubt(summary: Mapping[str, Any] | None, on: str) -> tuple[str, bool] | None
     """
     if not summary:
         return None
+    doubts = []
     if summary["auc"] < 0.5:
-        sentence = (
-            f"the teacher ranks negatives above positives more often than not {on} (AUC {summary['auc']:.2f})"
+        doubts.append(
+            (
+                f"the teacher ranks negatives above positives more often than not {on} (AUC {summary['auc']:.2f})",
+                summary["auc_high"] is not None and summary["auc_high"] < 0.5,
+            )
         )
-        return sentence, summary["auc_high"] is not None and summary["auc_high"] < 0.5
-    if summary["difference"] >= 0:
-        return None
-    ends = "" if summary["low"] is None else f" [{summary['low']:+.3f}, {summary['high']:+.3f}]"
-    return (
-        f"the teacher is worse than the retriever it is to correct {on} ({MEASURE} "
-        f"{summary[f'{MEASURE}_teacher']:.3f} against {summary[f'{MEASURE}_retriever']:.3f}, difference "
-        f"{summary['difference']:+.3f}{ends}{_unseen(summary['unseen'])})"
-    ), summary["high"] is not None and summary["high"] < 0 and not summary["unseen"]
+    if summary["difference"] < 0:
+        ends = "" if summary["low"] is None else f" [{summary['low']:+.3f}, {summary['high']:+.3f}]"
+        doubts.append(
+            (
+                f"the teacher is worse than the retriever it is to correct {on} ({MEASURE} "
+                f"{summary[f'{MEASURE}_teacher']:.3f} against {summary[f'{MEASURE}_retriever']:.3f}, difference "
+                f"{summary['difference']:+.3f}{ends}{_unseen(summary['unseen'])})",
+                summary["high"] is not None and summary["high"] < 0 and not summary["unseen"],
+            )
+        )
+    # What is certain is said first: an AUC just below a half must not hide a difference that is sure.
+    return max(doubts, key=lambda one: one[1], default=None)
 
 
 def _unseen(count: int) -> str:

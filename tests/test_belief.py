@@ -134,3 +134,21 @@ def test_labels_and_texts_take_candidates_out_of_the_measure() -> None:
     found = belief.measure([one], logits=True, labels={"q": {"d0": True}})
     assert found is not None
     assert (found.auc, found.positive_first) == (1.0, 1.0)
+
+
+def test_an_auc_below_a_half_does_not_hide_a_sure_difference() -> None:
+    # A teacher of 111 queries of Cranfield, on the 12 that were held out.
+    summary = {
+        "auc": 0.4749,
+        "auc_high": 0.6125,
+        "difference": -0.298,
+        "low": -0.4953,
+        "high": -0.0425,
+        "unseen": 0,
+    }
+    summary |= {"nDCG@10_teacher": 0.2036, "nDCG@10_retriever": 0.5016}
+    sentence, certain = belief.doubt(summary, "here") or ("", False)
+    assert certain
+    assert "worse than the retriever" in sentence
+    unsure = belief.doubt({**summary, "high": 0.01}, "here")
+    assert unsure == ("the teacher ranks negatives above positives more often than not here (AUC 0.47)", False)
