@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from embedtrain.candidates import Block
 from embedtrain.collection import Collection
+from embedtrain.console import opening
 from embedtrain.negatives import (
     ABOVE_MAX_RATIO,
     CODE,
@@ -28,7 +29,6 @@ from embedtrain.negatives import (
 SUSPICIOUS_RATIO = 0.95
 SHOWN = 10
 PRINTED = 3
-WIDTH = 96  # characters of a text that are shown
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 # What a gate can ask for (--fail-if); each is a share from 0 to 1.
@@ -255,13 +255,8 @@ def in_words(report: Mapping[str, Any]) -> list[str]:
     for suspect in shown:
         scores = f"{suspect['score']:.3f} against {suspect['positive_score']:.3f} by {suspect['retriever']}"
         lines += [
-            f"query {suspect['query']}: {_line(suspect['query_text'])}",
-            f"  + {suspect['positive']}: {_line(suspect['positive_text'])}",
-            f"  − {suspect['negative']} ({scores}): {_line(suspect['negative_text'])}",
+            f"query {suspect['query']}: {opening(suspect['query_text'])}",
+            f"  + {suspect['positive']}: {opening(suspect['positive_text'])}",
+            f"  − {suspect['negative']} ({scores}): {opening(suspect['negative_text'])}",
         ]
     return lines
-
-
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

@@ -112,6 +112,12 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def opening(text: str, width: int = 96) -> str:
+    """A text on one line, cut to be read at a glance."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """A result for people on standard output: first column left, the others right; never cut to the window."""
     from rich import box

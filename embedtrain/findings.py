@@ -14,6 +14,7 @@ from embedtrain.negatives import ELIGIBLE, JUDGED, SELECTED
 
 # Ranks that are counted together; what no retriever found has none.
 BANDS = ((1, 10), (11, 30), (31, 100))
+BAND_NAMES = [*(f"{low}-{high}" for low, high in BANDS), f"after {BANDS[-1][1]}", "none"]
 RESAMPLES = 2_000
 
 
@@ -91,26 +92,26 @@ def table(rows: Sequence[MinedRow]) -> dict[str, Any]:
     for row in rows:
         for index, score in enumerate(row.candidate_teacher or ()):
             if score is not None and row.reason[index] in (SELECTED, ELIGIBLE, JUDGED):
-                band = _band(row.candidate_ranks[index])
+                band = band_of(row.candidate_ranks[index])
                 key = row.candidate_retrievers[index], band
                 found.setdefault(key, Counter())[(row.verdict or [KEEP])[index]] += 1
-    names = [f"{low}-{high}" for low, high in BANDS] + [f"after {BANDS[-1][1]}", "none"]
     return {
         "columns": ["found by", "rank", "scored", "kept", "dropped", "promoted", "masked"],
         "rows": [
-            [who, names[band], *(f"{n:,}" for n in (sum(verdict.values()), *(verdict[v] for v in POLICIES)))]
+            [who, BAND_NAMES[band], *(f"{n:,}" for n in (sum(verdict.values()), *(verdict[v] for v in POLICIES)))]
             for (who, band), verdict in sorted(found.items())
         ],
     }
-
-
-def _band(rank: int | None) -> int:
-    if rank is None:
-        return len(BANDS) + 1
-    return next((number for number, (_, high) in enumerate(BANDS) if rank <= high), len(BANDS))
 
 
 def strangers(rows: Sequence[MinedRow], labels: Mapping[str, Mapping[str, bool]]) -> int:
     """Labels that say nothing here: of pairs that are no candidates of these rows, or of known positives."""
     there = {row.query_id: set(row.candidate_ids) - set(row.positive_ids) for row in rows}
     return sum(document not in there.get(query, ()) for query, judged in labels.items() for document in judged)
+
+
+def band_of(rank: int | None) -> int:
+    """The place of a rank in BAND_NAMES; None is that of what no retriever found."""
+    if rank is None:
+        return len(BANDS) + 1
+    return next((number for number, (_, high) in enumerate(BANDS) if rank <= high), len(BANDS))

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from embedtrain import artifacts, contents, lineage, models
+from embedtrain.console import opening
 from embedtrain.errors import EmbedtrainError, UsageError
 
-WIDTH = 96  # characters of a text that are shown
 _POSITIVES, _NEGATIVES, _LEFT_OUT, _DOCUMENTS = 2, 5, 3, 3  # shown of each in an example
 
 
@@ -135,9 +135,9 @@ def _collection(found: Inspection, path: Path, examples: int) -> None:
         found.examples.append(
             {
                 "split": split,
-                "query": {"id": query, "text": _line(collection.queries.by_id(query))},
+                "query": {"id": query, "text": opening(collection.queries.by_id(query))},
                 "documents": [
-                    {"id": document, "grade": grade, "text": _line(collection.corpus.by_id(document))}
+                    {"id": document, "grade": grade, "text": opening(collection.corpus.by_id(document))}
                     for document, grade in best[:_DOCUMENTS]
                 ],
                 "more": max(0, len(best) - _DOCUMENTS),
@@ -174,7 +174,7 @@ def _texts(found: Inspection, path: Path, record: dict[str, Any], given: Path | 
 
 def _mined_example(row: Any, collection: Any) -> dict[str, Any]:
     def text(identifier: str) -> dict[str, str]:
-        return {} if collection is None else {"text": _line(collection.corpus.by_id(identifier))}
+        return {} if collection is None else {"text": opening(collection.corpus.by_id(identifier))}
 
     def candidate(index: int) -> dict[str, Any]:
         told = {
@@ -205,7 +205,7 @@ def _mined_example(row: Any, collection: Any) -> dict[str, Any]:
             "teacher": row.positive_teacher[index] if row.positive_teacher else None,
         }
         positives.append({k: _number(v) for k, v in told.items() if v not in (None, {})} | text(identifier))
-    query = {} if collection is None else {"text": _line(collection.queries.by_id(row.query_id))}
+    query = {} if collection is None else {"text": opening(collection.queries.by_id(row.query_id))}
     return {
         "query": {"id": row.query_id, **query},
         "positives": positives,
@@ -223,14 +223,8 @@ def _number(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
-def _line(text: str) -> str:
-    """A text on one line, cut to be read at a glance."""
-    line = " ".join(text.split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
-
-
 def _short(row: dict[str, Any]) -> dict[str, Any]:
-    return {str(k): _line(v) if isinstance(v, str) else v for k, v in row.items()}
+    return {str(k): opening(v) if isinstance(v, str) else v for k, v in row.items()}
 
 
 _SIGNS = {"positives": "+", "negatives": "−", "left_out": "·", "documents": "+"}
@@ -240,7 +234,7 @@ def _example(example: dict[str, Any]) -> list[str]:
     query = example.get("query")
     # A row of somebody else's table may have a column "query" too.
     if not isinstance(query, dict):
-        return [f"    {key}: {_line(str(value))}" for key, value in example.items()]
+        return [f"    {key}: {opening(str(value))}" for key, value in example.items()]
     lines = [f"    query {query['id']}: {query.get('text', '')}".rstrip(": ")]
     for part, sign in _SIGNS.items():
         for item in example.get(part, []):

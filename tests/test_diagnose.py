@@ -23,7 +23,7 @@ from embedtrain.diagnose import geometry, mined_similarities, rankings
 from embedtrain.diagnose.probe import draw, look
 from embedtrain.encoder import Encoder
 from embedtrain.errors import EmbedtrainError
-from embedtrain.mined import MinedRow
+from embedtrain.mined import MinedRow, read_mined
 from embedtrain.models import MINILM, find_model
 from embedtrain.negatives import ELIGIBLE, KNOWN_POSITIVE, SELECTED
 
@@ -307,6 +307,15 @@ def test_where_it_fails_is_counted_from_the_runs(looked: Path) -> None:
         assert mean == pytest.approx(evaluated["systems"][name]["nDCG@10"]["mean"], abs=1e-9)
 
 
+def test_runs_of_another_collection_say_nothing(looked: Path, tmp_path: Path) -> None:
+    shutil.copytree(looked / "collection", tmp_path / "changed")
+    with (tmp_path / "changed" / "corpus.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps({"_id": "new", "text": "one more"}) + "\n")
+    said = rankings.of(looked / "results", MINILM, Collection(tmp_path / "changed"))
+    assert isinstance(said, str)
+    assert "another collection" in said
+
+
 def test_what_an_evaluation_does_not_say(looked: Path) -> None:
     said = rankings.of(looked / "results", "another", Collection(looked / "collection"))
     assert isinstance(said, str)
@@ -321,6 +330,30 @@ def test_data_are_looked_at_without_a_model(looked: Path, run_here: RunCli) -> N
     numbers = json.loads((looked / "data" / "diagnose.json").read_text("utf-8"))
     assert numbers["model"] is None
     assert list(numbers["sections"]) == ["data"]
+    assert artifacts.require_kind(looked / "data", "report")["rows"] == len(read_mined(looked / "mined.parquet"))
+
+
+def test_rows_are_audited_where_no_split_is_measured_on(looked: Path, tmp_path: Path, run_here: RunCli) -> None:
+    shutil.copytree(looked / "collection", tmp_path / "collection")
+    (tmp_path / "collection" / "qrels" / "test.tsv").unlink()
+    mined = ["mine", "collection", "--retriever", "bm25", "--out", "m.parquet"]
+    assert run_here(*mined).returncode == 0
+    done = run_here("diagnose", "--collection", "collection", "--mined", "m.parquet", "--out", "report")
+    assert done.returncode == 0, done.stderr
+    html = (tmp_path / "report" / "report.html").read_text("utf-8")
+    assert "<h1>m.parquet</h1>" in html
+
+
+@pytest.mark.parametrize(
+    ("summary", "expected"),
+    [
+        ({"temperature": "0.05 (scale 20)"}, 0.05),
+        ({"temperature": "0.05 (scale 20)", "learned": {"temperature": 0.031}}, 0.031),
+        ({}, None),
+    ],
+)
+def test_the_temperature_in_use(summary: dict[str, Any], expected: float | None) -> None:
+    assert diagnose._temperature({"summary": summary}) == expected
 
 
 def test_a_gate_on_the_verdict(looked: Path, run_here: RunCli) -> None:

@@ -19,7 +19,7 @@ from embedtrain.artifacts import Claim
 from embedtrain.audit import Audit
 from embedtrain.collection import Collection
 from embedtrain.config import MineOptions
-from embedtrain.diagnose import data
+from embedtrain.diagnose import data, leakage
 from embedtrain.diagnose.section import HEALTHY, WATCH, Section
 from embedtrain.duplicates import jaccard, shingles
 from embedtrain.errors import EmbedtrainError
@@ -300,11 +300,11 @@ def test_near_texts_are_those_of_the_obvious_loop() -> None:
         next((n for n, text in enumerate(own) if jaccard(shingles(text), shingles(one)) >= 0.6), -1)
         for one in other
     ]
-    found = data.nearly(own, other, 0.6)
+    found = leakage.nearly(own, other, 0.6)
     assert found.tolist() == expected
     assert expected.count(-1) > 20
     assert len(set(expected)) > 2
-    assert data.nearly([], ["a"]).tolist() == [-1]
+    assert leakage.nearly([], ["a"]).tolist() == [-1]
 
 
 def test_near_empty_rows(place: Collection, tmp_path: Path) -> None:

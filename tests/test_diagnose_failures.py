@@ -16,6 +16,7 @@ from conftest import write_collection
 
 from embedtrain.collection import Collection
 from embedtrain.diagnose import failures
+from embedtrain.diagnose.kinds import KIND_GAP, random_groups_p
 from embedtrain.diagnose.section import HEALTHY, WATCH, Section
 from embedtrain.errors import EmbedtrainError
 from embedtrain.hits import Hits
@@ -226,7 +227,7 @@ def test_a_kind_that_is_weak_by_chance(tmp_path: Path) -> None:
     hits = ranked([3, *[1] * 23])
     found = failures.section(made, asked, hits, hits, hits, language="english")
     measure = measures(found)["weakest_kind"]
-    assert measure.value < -failures.KIND_GAP
+    assert measure.value < -KIND_GAP
     assert measure.verdict == HEALTHY
     assert "by chance" in measure.sentence
 
@@ -260,10 +261,10 @@ def test_chances_are_those_of_all_groups() -> None:
         sums = [sum(part) for part in itertools.combinations(values, int(group.sum()))]
         middle = group.sum() * values.mean()
         expected.append(np.mean([abs(one - middle) >= abs(values[group].sum() - middle) - 1e-9 for one in sums]))
-    found = failures.random_groups_p(values, members, 0)
+    found = random_groups_p(values, members, 0)
     assert found == pytest.approx(expected, abs=0.02)
     # Equal values: no group is other than the rest.
-    assert failures.random_groups_p(np.full(9, 0.3), members, 0) == [1.0, 1.0, 1.0]
+    assert random_groups_p(np.full(9, 0.3), members, 0) == [1.0, 1.0, 1.0]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from embedtrain.diagnose import neighbours
-from embedtrain.diagnose.neighbours import Clusters
+from embedtrain.diagnose.clusters import Clusters
+from embedtrain.diagnose.filling import kappa
 from embedtrain.diagnose.section import COLLAPSED, HEALTHY, WATCH, Measure, Section
-from embedtrain.diagnose.shape import kappa
 from embedtrain.errors import EmbedtrainError
 
 DOCUMENTS, DIMENSION = 300, 48

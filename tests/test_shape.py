@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import vonmises_fisher
 
-from embedtrain.diagnose import shape
+from embedtrain.diagnose import filling, shape
 from embedtrain.diagnose.geometry import Spectrum
 from embedtrain.diagnose.section import COLLAPSED, HEALTHY, WATCH, Measure, Section
 from embedtrain.errors import EmbedtrainError
@@ -42,78 +42,78 @@ def by_key(section: Section) -> dict[str, Measure]:
 
 @pytest.mark.parametrize(("length", "value"), [(0.5, 255.83), (0.9, 1815.11), (0.0, 0.0)])
 def test_kappa_of_384_dimensions(length: float, value: float) -> None:
-    assert shape.kappa(length, 384) == pytest.approx(value, abs=0.005)
+    assert filling.kappa(length, 384) == pytest.approx(value, abs=0.005)
 
 
 def test_kappa_of_one_point_is_finite() -> None:
-    length = shape.resultant(np.full((9, 5), 2.0))
+    length = filling.resultant(np.full((9, 5), 2.0))
     assert length == pytest.approx(1.0, abs=1e-12)
-    assert 1e8 < shape.kappa(length, 5) < 1e10
+    assert 1e8 < filling.kappa(length, 5) < 1e10
 
 
 def test_kappa_finds_that_of_a_von_mises_fisher_distribution() -> None:
     drawn = vonmises_fisher(np.eye(8)[0], 50.0, seed=3).rvs(4000)
-    assert shape.kappa(shape.resultant(drawn), 8) == pytest.approx(50.0, rel=0.03)
+    assert filling.kappa(filling.resultant(drawn), 8) == pytest.approx(50.0, rel=0.03)
 
 
 def test_resultant_by_hand() -> None:
     # (1, 0) and (0, 1) on the circle have the mean (.5, .5), of length sqrt(.5); lengths of the vectors do not matter.
-    assert shape.resultant([[3, 0], [0, 0.1]]) == pytest.approx(math.sqrt(0.5))
-    assert shape.resultant([[1, 0], [-5, 0]]) == pytest.approx(0.0, abs=1e-12)
-    assert shape.resultant(normal(4000, 384)) == pytest.approx(4000**-0.5, rel=0.1)
+    assert filling.resultant([[3, 0], [0, 0.1]]) == pytest.approx(math.sqrt(0.5))
+    assert filling.resultant([[1, 0], [-5, 0]]) == pytest.approx(0.0, abs=1e-12)
+    assert filling.resultant(normal(4000, 384)) == pytest.approx(4000**-0.5, rel=0.1)
 
 
 def test_centring_takes_the_common_direction_out() -> None:
     cone = normal(600, 64) + 20.0 * np.eye(64)[5]
     found = by_key(shape.section(cone, "cone"))["centred_cosine"]
     assert found.value == pytest.approx(1 / 8, abs=0.01)
-    assert shape.resultant(cone) > 0.9
+    assert filling.resultant(cone) > 0.9
     # Two points are opposite as seen from their mean, and a point is not seen at all.
-    assert shape.centred([[1, 0], [0, 1]]) == pytest.approx(np.array([[1, -1], [-1, 1]]) / math.sqrt(2))
-    assert len(shape.centred(np.ones((4, 3)))) == 0
+    assert filling.centred([[1, 0], [0, 1]]) == pytest.approx(np.array([[1, -1], [-1, 1]]) / math.sqrt(2))
+    assert len(filling.centred(np.ones((4, 3)))) == 0
 
 
 def test_quantiles_of_an_even_sphere() -> None:
     # On the sphere in three dimensions a cosine is uniform (Archimedes).
-    assert shape.even_quantiles(3) == pytest.approx({share: 2 * share - 1 for share in shape.QUANTILES})
-    assert shape.even_quantiles(384)[0.95] == pytest.approx(1.645 * 0.05103, abs=5e-4)
+    assert filling.even_quantiles(3) == pytest.approx({share: 2 * share - 1 for share in shape.QUANTILES})
+    assert filling.even_quantiles(384)[0.95] == pytest.approx(1.645 * 0.05103, abs=5e-4)
 
 
 def test_the_1_over_i_law() -> None:
     law = Spectrum(1.0 / np.arange(1, 385))
     assert law.participation_ratio == pytest.approx(25.957, abs=5e-4)
-    assert shape.ne_sum(law) == pytest.approx(6.529, abs=5e-4)
-    fit = shape.alpha(law)
+    assert filling.ne_sum(law) == pytest.approx(6.529, abs=5e-4)
+    fit = filling.alpha(law)
     assert fit == pytest.approx((1.0, 1.0), abs=1e-9)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0])
 def test_alpha_of_power_laws(exponent: float) -> None:
-    fit = shape.alpha(Spectrum(0.3 * np.arange(1, 385) ** -exponent))
+    fit = filling.alpha(Spectrum(0.3 * np.arange(1, 385) ** -exponent))
     assert fit == pytest.approx((exponent, 0.3), abs=1e-9)
 
 
 def test_alpha_leaves_rounding_out() -> None:
     # 16 equal components, and 368 of what float16 leaves: no cliff in the fit.
-    fit = shape.alpha(Spectrum(np.r_[np.full(16, 1.0), np.full(368, 1e-6)]))
+    fit = filling.alpha(Spectrum(np.r_[np.full(16, 1.0), np.full(368, 1e-6)]))
     assert fit is not None
     assert fit[0] == pytest.approx(0.0, abs=1e-9)
-    assert shape.alpha(Spectrum(np.r_[np.full(6, 1.0), np.zeros(10)])) is None
-    assert shape.alpha(Spectrum(np.zeros(100))) is None
+    assert filling.alpha(Spectrum(np.r_[np.full(6, 1.0), np.zeros(10)])) is None
+    assert filling.alpha(Spectrum(np.zeros(100))) is None
 
 
 def test_effective_rank() -> None:
-    assert shape.effective_rank(Spectrum(np.r_[np.full(16, 0.2), np.zeros(368)])) == pytest.approx(16.0)
-    assert shape.effective_rank(Spectrum.of(flat(4000, 384, 16))) == pytest.approx(16.0, abs=0.05)
+    assert filling.effective_rank(Spectrum(np.r_[np.full(16, 0.2), np.zeros(368)])) == pytest.approx(16.0)
+    assert filling.effective_rank(Spectrum.of(flat(4000, 384, 16))) == pytest.approx(16.0, abs=0.05)
     # Shares 1/2, 1/4, 1/4 have the entropy 1.5 bits.
-    assert shape.effective_rank(Spectrum(np.array([2.0, 1.0, 1.0, 0.0]))) == pytest.approx(2**1.5)
-    assert shape.effective_rank(Spectrum.of(np.ones((9, 5)))) == pytest.approx(1.0)
+    assert filling.effective_rank(Spectrum(np.array([2.0, 1.0, 1.0, 0.0]))) == pytest.approx(2**1.5)
+    assert filling.effective_rank(Spectrum.of(np.ones((9, 5)))) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("equal", "dimension"), [(1, 10), (3, 10), (16, 384), (384, 384)])
 def test_iso_score_of_equal_dimensions(equal: int, dimension: int) -> None:
     spectrum = Spectrum(np.r_[np.full(equal, 0.7), np.zeros(dimension - equal)])
-    assert shape.iso_score(spectrum, dimension) == pytest.approx((equal - 1) / (dimension - 1))
+    assert filling.iso_score(spectrum, dimension) == pytest.approx((equal - 1) / (dimension - 1))
 
 
 def test_iso_score_is_what_the_paper_says() -> None:
@@ -122,7 +122,7 @@ def test_iso_score_is_what_the_paper_says() -> None:
     scaled = math.sqrt(12) * variances / np.linalg.norm(variances)
     defect = np.linalg.norm(scaled - 1) / math.sqrt(2 * (12 - math.sqrt(12)))
     used = (12 - defect**2 * (12 - math.sqrt(12))) ** 2 / 12**2
-    assert shape.iso_score(Spectrum(variances), 12) == pytest.approx((12 * used - 1) / 11)
+    assert filling.iso_score(Spectrum(variances), 12) == pytest.approx((12 * used - 1) / 11)
 
 
 @pytest.mark.parametrize(("dimension", "low", "high"), [(2, 1.85, 2.15), (10, 7.8, 9.5)])
@@ -130,20 +130,20 @@ def test_intrinsic_dimension_of_cubes(dimension: int, low: float, high: float) -
     # The corners of a cube of ten dimensions have few neighbours: about 8.4 of 2,500 points, towards 10 with more.
     for seed in (0, 1):
         points = np.random.default_rng(seed).random((2500, dimension))
-        found = shape.two_nn(points)
+        found = filling.two_nn(points)
         assert found is not None
         assert low < found.dimension < high
         assert found.error == pytest.approx(found.dimension / 50)
     basis, _ = np.linalg.qr(normal(40, dimension, 1))
-    turned = shape.two_nn(7.0 + 30.0 * points @ basis.T)
+    turned = filling.two_nn(7.0 + 30.0 * points @ basis.T)
     assert turned is not None
     assert turned.dimension == pytest.approx(found.dimension, rel=1e-6), "neither scale, place nor room counts"
 
 
 def test_duplicates_say_nothing_about_the_dimension() -> None:
     points = np.random.default_rng(0).random((600, 2))
-    alone = shape.two_nn(points)
-    again = shape.two_nn(np.r_[points, points[:200], points[:100] + 1e-8])
+    alone = filling.two_nn(points)
+    again = filling.two_nn(np.r_[points, points[:200], points[:100] + 1e-8])
     assert alone is not None
     assert again is not None
     assert (again.points, again.duplicates) == (600, 300)
@@ -151,27 +151,27 @@ def test_duplicates_say_nothing_about_the_dimension() -> None:
 
 
 def test_too_few_points_have_no_dimension() -> None:
-    assert shape.two_nn(np.ones((100, 3))) is None
-    assert shape.two_nn(normal(19, 3)) is None
-    assert shape.two_nn(np.repeat(normal(10, 3), 10, axis=0)) is None
+    assert filling.two_nn(np.ones((100, 3))) is None
+    assert filling.two_nn(normal(19, 3)) is None
+    assert filling.two_nn(np.repeat(normal(10, 3), 10, axis=0)) is None
 
 
 def test_dead_dimensions() -> None:
     vectors = normal(300, 20)
-    assert shape.dead_dimensions(vectors) == 0.0
+    assert filling.dead_dimensions(vectors) == 0.0
     vectors[:, [3, 7]] *= 1e-4
     vectors[:, 11] *= 0.3
-    assert shape.dead_dimensions(vectors) == pytest.approx(2 / 20)
-    assert shape.dead_dimensions(np.full((9, 5), 2.0)) == 1.0
+    assert filling.dead_dimensions(vectors) == pytest.approx(2 / 20)
+    assert filling.dead_dimensions(np.full((9, 5), 2.0)) == 1.0
 
 
 def test_jackknife_of_a_mean_is_its_standard_error() -> None:
     values = normal(50, 2)
-    found = shape.jackknife(values, lambda rows: rows.mean(axis=0), (0,), groups=50)
+    found = filling.jackknife(values, lambda rows: rows.mean(axis=0), (0,), groups=50)
     assert found == pytest.approx(values.std(axis=0, ddof=1) / math.sqrt(50))
-    grouped = shape.jackknife(normal(5000, 1), lambda rows: rows.mean(axis=0), (1,))
+    grouped = filling.jackknife(normal(5000, 1), lambda rows: rows.mean(axis=0), (1,))
     assert grouped[0] == pytest.approx(1 / math.sqrt(5000), rel=0.6)
-    again = shape.jackknife(normal(5000, 1), lambda rows: rows.mean(axis=0), (1,))
+    again = filling.jackknife(normal(5000, 1), lambda rows: rows.mean(axis=0), (1,))
     assert np.array_equal(again, grouped)
 
 
@@ -222,7 +222,7 @@ def test_changes_from_the_base() -> None:
     base = usual()
     pulled = by_key(shape.section(base + 4.0 * np.eye(128)[64], "pulled", base, "base"))["resultant_length"]
     assert pulled.verdict == WATCH
-    assert pulled.base == pytest.approx(shape.resultant(base))
+    assert pulled.base == pytest.approx(filling.resultant(base))
     assert "Training pulled everything together" in pulled.sentence
     steep = normal(500, 128) * np.arange(1, 129) ** -0.75
     noise = by_key(shape.section(steep + 2.0 * normal(500, 128, 3), "noise", steep, "base"))["alpha"]
@@ -241,7 +241,9 @@ def test_a_section_says_its_numbers_and_their_errors() -> None:
     found = shape.section(usual(), "runs/tuned", normal(500, 128), "base", seed=4)
     assert found.numbers["model"]["name"] == "runs/tuned"
     assert found.numbers["base"]["documents"] == 500
-    assert found.numbers["model"]["kappa"] == pytest.approx(shape.kappa(shape.resultant(usual()), 128), rel=1e-5)
+    assert found.numbers["model"]["kappa"] == pytest.approx(
+        filling.kappa(filling.resultant(usual()), 128), rel=1e-5
+    )
     assert 0 < found.numbers["model"]["standard_errors"]["effective_rank"] < 5
     rank = by_key(found)["effective_rank"]
     error = found.numbers["model"]["standard_errors"]["effective_rank"]

@@ -139,7 +139,7 @@ def test_the_worst_verdict_counts() -> None:
     mixed = [dataclasses.replace(measures[0], verdict=WATCH, sentence="Look here."), *measures[1:]]
     assert overall(mixed) == (WATCH, "Something to look at: positives above random. Look here.")
     mixed[1] = dataclasses.replace(measures[1], verdict=COLLAPSED, sentence="Gone.")
-    assert overall(mixed) == (COLLAPSED, "The space has collapsed: alignment. Gone.")
+    assert overall(mixed) == (COLLAPSED, "Collapsed: alignment. Gone.")
 
 
 def test_numbers_are_written_with_a_minus_sign() -> None:

@@ -61,6 +61,7 @@ class Subject:
 class _Vectors:
     """What a model makes of a probe: queries (q, d), documents (n, d), and the space they are."""
 
+    probe: Probe
     encoder: "Encoder"
     queries: NDArray[np.float32]
     documents: NDArray[np.float32]
@@ -80,7 +81,7 @@ def _encoded(
     encoder = Encoder.load(find_model(model), wanted=options.precision)
     queries = encoder.encode([collection.queries.by_id(q) for q in probe.queries], "query", progress)[:]
     documents = encoder.encode([collection.corpus[place] for place in probe.documents], "document", progress)[:]
-    return _Vectors(encoder, queries, documents, look(name, queries, documents, probe, options.seed))
+    return _Vectors(probe, encoder, queries, documents, look(name, queries, documents, probe, options.seed))
 
 
 def _said(name: str, encoder: "Encoder") -> list[str]:
@@ -101,53 +102,44 @@ def diagnose(
 ) -> None:
     """Measure what there is of the subject on a collection; write the page and its numbers as a report artifact."""
     collection = Collection(collection_path)
-    probe = draw(collection, options)
     names = {item.role: item.name for item in claim.inputs}
     sections: list[Section] = []
     notes: list[str] = []
     model = base = None
-    if subject.model is not None:
+    if subject.model is not None:  # an audit of rows alone needs no sample, and no split to draw it from
+        probe = draw(collection, options)
         model = _encoded(subject.model, names["model"], collection, probe, options, progress)
         notes += _said(names["model"], model.encoder)
-    if subject.against is not None:
-        base = _encoded(subject.against, names["base"], collection, probe, options, progress)
-        notes += _said(names["base"], base.encoder)
-    if model is not None:
-        sections += _of_space(model, base, probe, collection, options)
-        sections += _of_training(find_model(subject.model or "").path)
+        if subject.against is not None:
+            base = _encoded(subject.against, names["base"], collection, probe, options, progress)
+            notes += _said(names["base"], base.encoder)
+        sections += _of_space(model, base, collection, options)
+        sections += _of_training(model.encoder.source.path)
     if subject.mined is not None:
         if model is not None and options.temperature_lab:
-            sections.append(_lab(model.encoder, subject, collection, options, progress))
+            sections.append(_lab(model.encoder, subject.mined, collection, options, progress))
         sections.append(data.section(subject.mined, collection, _measured(collection, options.split)))
     if model is not None:
-        sections.append(_read(model.encoder, probe, collection))
+        sections.append(_read(model, collection))
     if subject.evaluation is not None:
         sections.append(evaluations.section(subject.evaluation, names["evaluation"]))
         if model is not None:
             sections += _failures(model.encoder, subject.evaluation, names, collection, options, notes, progress)
     measures = [measure for section in sections for measure in section.measures]
     verdict, sentence = overall(measures)
-    summary = _summary(names, probe, sections, verdict)
+    sample = _sample(model)
+    summary = _summary(names, sample, sections, verdict)
     summary["notes"] = [sentence, *notes]
-    facts = [
-        ("split", options.split),
-        ("documents", f"{len(probe.sample):,}"),
-        ("queries", f"{len(probe.queries):,}"),
-        ("positive pairs", f"{probe.pairs:,}"),
-        *([("dimensions", f"{model.space.dimension:,}")] if model else []),
-        ("seed", str(options.seed)),
-    ]
+    # Without a model it is the rows that were looked at.
+    rows = sample.get("documents") or int((read_record(subject.mined) or {})["rows"] if subject.mined else 0)
+    dropped = model.probe.dropped if model else {}
+    facts = [(name.replace("_", " "), f"{value:,}") for name, value in sample.items()]
+    facts = [("split", options.split), *facts, ("seed", str(options.seed))]
     with atomic_folder(claim.out) as folder:
         found = {
             "verdict": verdict,
             "sentence": sentence,
-            "sample": {
-                "split": options.split,
-                "documents": len(probe.sample),
-                "queries": len(probe.queries),
-                "positive_pairs": probe.pairs,
-                "seed": options.seed,
-            },
+            "sample": {"split": options.split, **sample, "seed": options.seed},
             "measures": [numbers.of_measure(measure) for measure in measures],
             "model": numbers.of_space(model.space) if model else None,
             "base": numbers.of_space(base.space) if base else None,
@@ -155,11 +147,11 @@ def diagnose(
         }
         text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         (folder / NUMBERS).write_text(text, encoding="utf-8")
-        record = claim.make_record(rows=len(probe.sample), dropped=probe.dropped, summary={})
+        record = claim.make_record(rows=rows, dropped=dropped, summary={})
         html = report.render(
             {
                 "version": __version__,
-                "model": names.get("model") or names.get("mined") or names["collection"],
+                "model": names.get("model") or names.get("mined") or names["scored"],
                 "base": names.get("base"),
                 "collection": names["collection"],
                 "verdict": verdict,
@@ -169,18 +161,32 @@ def diagnose(
                 "sections": sections,
                 "lineage": lineage.ancestry(record, claim.out.name).parents,
                 "command": page.command(claim, options),
-                "dropped": probe.dropped,
+                "dropped": dropped,
                 "words": page.WORDS,
             }
         )
         (folder / PAGE).write_text(html, encoding="utf-8")
-        claim.write_folder(folder, rows=len(probe.sample), dropped=probe.dropped, summary=summary)
+        claim.write_folder(folder, rows=rows, dropped=dropped, summary=summary)
+
+
+def _sample(model: _Vectors | None) -> dict[str, int]:
+    """How much a model was looked at with."""
+    if model is None:
+        return {}
+    probe = model.probe
+    return {
+        "documents": len(probe.sample),
+        "queries": len(probe.queries),
+        "positive_pairs": probe.pairs,
+        "dimensions": model.space.dimension,
+    }
 
 
 def _of_space(
-    model: _Vectors, base: _Vectors | None, probe: Probe, collection: Collection, options: DiagnoseOptions
+    model: _Vectors, base: _Vectors | None, collection: Collection, options: DiagnoseOptions
 ) -> list[Section]:
     """The sections on vectors: numbers, how the space is filled, and who is near whom, over the random sample."""
+    probe = model.probe
     own = space.section(model.space, base.space if base else None)
     own.pictures.append(space.map_of(directions(model.documents), directions(model.queries), probe.positives))
     sample, before = model.documents[probe.sample], base.documents[probe.sample] if base else None
@@ -217,15 +223,14 @@ def _of_training(folder: Path) -> list[Section]:
 
 def _lab(
     encoder: "Encoder",
-    subject: Subject,
+    mined: Path,
     collection: Collection,
     options: DiagnoseOptions,
     progress: console.Progress,
 ) -> Section:
     from embedtrain.diagnose import mined_similarities
 
-    assert subject.mined is not None
-    rows = read_mined(subject.mined, options.limit)
+    rows = read_mined(mined, options.limit)
     found = mined_similarities.of(encoder, rows, collection, options.sample, options.seed, progress)
     in_use = _temperature(read_record(encoder.source.path) or {})
     section = temperature.section(found.positives, found.candidates, found.suspected, in_use)
@@ -237,6 +242,10 @@ def _lab(
         )
     )
     section.notes.append(f"A candidate is suspected where {who}.")
+    if found.left_out:
+        section.notes.append(
+            f"{found.left_out:,} of {len(rows):,} rows were not looked at: more than --sample, or without a candidate."
+        )
     return section
 
 
@@ -249,14 +258,15 @@ def _temperature(record: Mapping[str, Any]) -> float | None:
 
 
 def _measured(collection: Collection, split: str) -> str:
-    """The split that a model of the rows is measured on, where it is there and is not theirs."""
+    """The split that a model of the rows is measured on; empty where the collection has none of that name."""
     return split if split in collection.splits else ""
 
 
-def _read(encoder: "Encoder", probe: Probe, collection: Collection) -> Section:
+def _read(model: _Vectors, collection: Collection) -> Section:
     """What of the random sample and of the queries the model does not read."""
     from embedtrain import truncation
 
+    probe, encoder = model.probe, model.encoder
     documents = [collection.corpus[probe.documents[row]] for row in probe.sample]
     queries = [collection.queries.by_id(query) for query in probe.queries]
     return lengths.section(
@@ -300,7 +310,9 @@ def _failures(
     ]
 
 
-def _summary(names: dict[str, str], probe: Probe, sections: list[Section], verdict: str) -> dict[str, Any]:
+def _summary(
+    names: dict[str, str], sample: dict[str, int], sections: list[Section], verdict: str
+) -> dict[str, Any]:
     base = "base" in names
     rows = []
     for measure in (measure for section in sections for measure in section.measures):
@@ -312,9 +324,7 @@ def _summary(names: dict[str, str], probe: Probe, sections: list[Section], verdi
         "report": PAGE,
         "model": names.get("model"),
         "base": names.get("base"),
-        "documents": len(probe.sample),
-        "queries": len(probe.queries),
-        "positive_pairs": probe.pairs,
+        **sample,
         "table": {
             "columns": ["measure", *(["base"] if base else []), "model", "reference", "verdict"],
             "rows": rows,

@@ -5,10 +5,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from embedtrain.advice import CUT
-from embedtrain.diagnose.data import limited
 from embedtrain.diagnose.numbers import rounded
 from embedtrain.diagnose.pictures import BASE, MODEL, Picture, label, picture
-from embedtrain.diagnose.section import Measure, Section, Table
+from embedtrain.diagnose.section import Measure, Section, Table, limited
 from embedtrain.errors import EmbedtrainError
 
 DOCUMENT_LIMIT = CUT  # of the documents: where `eval` says that passages come first

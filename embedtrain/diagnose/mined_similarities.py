@@ -26,6 +26,7 @@ class Similarities:
     candidates: list[NDArray[np.float64]]
     suspected: list[NDArray[np.bool_]]
     by_teacher: bool  # whether a teacher suspects, or the similarities themselves
+    left_out: int  # rows that were not drawn, or have no candidate
 
 
 def of(
@@ -62,7 +63,7 @@ def of(
             suspected.append(np.array([verdicts[index] == denoise.DROP for index in _candidates(row)]))
         else:
             suspected.append(others > ratio_threshold(own[0], SUSPICIOUS_RATIO))
-    return Similarities(positives, candidates, suspected, taught)
+    return Similarities(positives, candidates, suspected, taught, len(rows) - len(chosen))
 
 
 def _candidates(row: MinedRow) -> list[int]:

@@ -13,7 +13,8 @@ def rounded(value: float) -> float:
     return round(float(value), 6) + 0.0
 
 
-def _spread(spread: geometry.Spread) -> dict[str, Any]:
+def of_spread(spread: geometry.Spread) -> dict[str, Any]:
+    """How values lie."""
     return {
         "count": spread.count,
         "mean": rounded(spread.mean),
@@ -31,9 +32,9 @@ def of_space(space: Space) -> dict[str, Any]:
         "uniformity": rounded(space.uniformity),
         "uniformity_of_even_sphere": rounded(geometry.uniformity_of_sphere(space.dimension)),
         "separation": rounded(space.contrast.separation),
-        "random_document_pairs": _spread(space.cosine),
-        "positive_pairs": _spread(geometry.Spread.of(space.contrast.positive)),
-        "random_query_document_pairs": _spread(geometry.Spread.of(space.contrast.random)),
+        "random_document_pairs": of_spread(space.cosine),
+        "positive_pairs": of_spread(geometry.Spread.of(space.contrast.positive)),
+        "random_query_document_pairs": of_spread(geometry.Spread.of(space.contrast.random)),
         "components": {str(share): space.spectrum.components(share) for share in SHARES},
         "first_component": rounded(space.spectrum.first),
         "participation_ratio": rounded(space.spectrum.participation_ratio),

@@ -165,12 +165,11 @@ def scatter(
     documents: Any, queries: Any, positives: Sequence[Sequence[int]], *, title: str, caption: str
 ) -> Picture:
     """Points of documents (n, 2) and queries (q, 2), the latter joined to their positives (rows of documents)."""
-    shown = min(len(queries), 60)  # lines of more queries hide the points
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         axes.plot(*np.asarray(documents).T, ".", color=RANDOM, markersize=2.5, alpha=0.6, label="documents")
-        for query, rows in list(zip(queries, positives, strict=True))[:shown]:
+        for query, rows in zip(queries, positives, strict=True):
             for row in rows:
                 axes.plot(
                     [query[0], documents[row][0]],
@@ -179,7 +178,7 @@ def scatter(
                     linewidth=0.6,
                     alpha=0.5,
                 )
-        axes.plot(*np.asarray(queries)[:shown].T, "o", color=MODEL, markersize=3.5, label="queries")
+        axes.plot(*np.asarray(queries).T, "o", color=MODEL, markersize=3.5, label="queries")
         axes.set_xticks([])
         axes.set_yticks([])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=2, labelcolor=MUTED)

@@ -26,11 +26,11 @@ class Rankings:
 
 
 def of(folder: Path, model: str, collection: Collection) -> Rankings | str:
-    """The rankings of a model and of BM25 in an evaluation; a sentence where it has not both.
-
-    Documents that are not in the collection are left out of a ranking.
-    """
+    """The rankings of a model and of BM25 in an evaluation of this collection; a sentence where it has not both."""
     record = artifacts.require_kind(folder, "evaluation")
+    sources = [item["sha256"] for item in record["inputs"] if item["role"] == "collection"]
+    if collection.as_input().sha256 not in sources:
+        return f"{folder} measured another collection, or this one before it changed, so where {model} fails is not known"
     systems: dict[str, Any] = record["summary"].get("systems", {})
     own = [
         name
@@ -63,15 +63,7 @@ def _hits(path: Path, questions: Questions, collection: Collection) -> Hits:
     hits = Hits([], [])
     for query in questions.ids:
         ranked = run.get(query)
-        there = (
-            [
-                (collection.corpus.position[document], score)
-                for document, score in zip(ranked.ids, ranked.scores, strict=True)
-                if document in collection.corpus.position
-            ]
-            if ranked
-            else []
-        )
-        hits.positions.append(np.array([position for position, _ in there], dtype=np.int64))
-        hits.scores.append(np.array([score for _, score in there], dtype=np.float32))
+        ids = ranked.ids if ranked else []
+        hits.positions.append(np.array([collection.corpus.position[document] for document in ids], dtype=np.int64))
+        hits.scores.append(ranked.scores if ranked else np.empty(0, dtype=np.float32))
     return hits

@@ -57,9 +57,31 @@ class Section:
 
 def overall(measures: Sequence[Measure]) -> tuple[str, str]:
     """The worst verdict, and a sentence that names the measures behind it."""
-    for verdict, opening in ((COLLAPSED, "The space has collapsed"), (WATCH, "Something to look at")):
+    for verdict, opening in ((COLLAPSED, "Collapsed"), (WATCH, "Something to look at")):
         found = [measure for measure in measures if measure.verdict == verdict]
         if found:
             why = f" {found[0].sentence}" if len(found) == 1 else ""
             return verdict, f"{opening}: {', '.join(measure.name for measure in found)}.{why}"
-    return HEALTHY, "Nothing in the shape of this space speaks against the model."
+    return HEALTHY, "Nothing that was measured speaks against it."
+
+
+def limited(
+    key: str, name: str, value: float, limit: float, sentence: str, advice: str = "", *, enough: bool = True
+) -> Measure:
+    """A share that is to be looked at above `limit`, with what to do then; not where it is made of too few."""
+    watch = value > limit and enough
+    text = f"{sentence} {advice}" if watch and advice else sentence
+    most = min(1.0, max(5.0 * limit, value) or 1.0)
+    verdict = WATCH if watch else HEALTHY
+    reference = f"watch above {limit:.2g}" if limit else "none should be"
+    return Measure(key, name, value, None, reference, verdict, text, 0.0, most, limit)
+
+
+def share(part: float, whole: float) -> float:
+    """A part of a whole; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
+def counted(part: float, whole: float) -> str:
+    """A count and its share, in words."""
+    return f"{int(part):,} ({100 * part / whole:.1f} %)" if whole else f"{int(part):,}"

@@ -52,11 +52,13 @@ def map_of(
     axes = vectors[:, ::-1][:, :2]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     share = float(values[::-1][:2].sum() / max(values.sum(), 1e-12))
+    shown = min(len(queries), 60)  # lines of more queries hide the points
+    which = "" if shown == len(queries) else f" Of {len(queries):,} queries the first {shown} are drawn."
     return pictures.scatter(
         centred @ axes,
-        (queries - centre) @ axes,
-        positives,
+        (queries[:shown] - centre) @ axes,
+        positives[:shown],
         title="A map of documents and queries",
         caption=f"The two strongest principal components, {100 * share:.0f} % of the variance; lines join queries to their "
-        "positives. What is apart here is apart; what lies together need not be close.",
+        f"positives. What is apart here is apart; what lies together need not be close.{which}",
     )
